@@ -51,9 +51,7 @@ class Diagnostic:
             "title": self.title,
             "at": str(self.span) if self.span else None,
             "label": self.label,
-            "notes": [
-                {"text": n.text, "at": str(n.span) if n.span else None} for n in self.notes
-            ],
+            "notes": [{"text": n.text, "at": str(n.span) if n.span else None} for n in self.notes],
             "why": self.why,
             "fix": self.fix,
         }
@@ -99,7 +97,9 @@ class Fa4genError(Exception):
         super().__init__("\n\n".join(d.render(self.sources) for d in self.diagnostics))
 
 
-def error(code: str, title: str, *, span: Span | None = None, why: str = "", fix: str = "") -> Fa4genError:
+def error(
+    code: str, title: str, *, span: Span | None = None, why: str = "", fix: str = ""
+) -> Fa4genError:
     """An error of a single diagnostic, for arguments and the environment."""
     return Fa4genError([Diagnostic(code=code, title=title, span=span, why=why, fix=fix)])
 
