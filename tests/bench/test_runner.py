@@ -1,0 +1,187 @@
+"""The kit's runner without a GPU: its judgement on the CPU, its watchdog with bad workers."""
+
+import json
+import math
+import sys
+import time
+
+import pytest
+
+from fa4gen.bench import runner
+from fa4gen.bench.cases import cases
+
+WORKER = """
+import json, sys, time
+def send(m): print(json.dumps(m), flush=True)
+send({"ready": {"device": "none"}})
+for u in json.loads(sys.argv[1]):
+    send({"start": u["id"]})
+    if u["id"].startswith("hang"): time.sleep(60)
+    if u["id"].startswith("die"): sys.exit(9)
+    if u["id"].startswith("lose"):
+        send({"done": u["id"], "faults": ["lost"], "lost_context": True}); break
+    send({"done": u["id"], "faults": []})
+"""
+
+
+def supervised(ids, seconds=20.0):
+    """Runs units with these names (kernel: second word); returns reports, what is left, starts."""
+    units = [{"id": i, "kind": "check", "kernels": [i.split()[1]]} for i in ids]
+    reports, starts = [], []
+
+    def start(left):
+        starts.append(len(left))
+        return runner.Worker([sys.executable, "-c", WORKER, json.dumps(left)], None)
+
+    deadline = time.monotonic() + seconds
+    left = runner.supervise(start, units, {"check": 0.5}, deadline, reports.append)
+    return [r for r in reports if "done" in r], left, starts
+
+
+def test_a_hang_costs_its_limit_and_the_rest_goes_on():
+    reports, left, starts = supervised(["ok a", "hang a", "ok b", "die b", "lose a", "ok c"])
+    assert [bool(r["faults"]) for r in reports] == [False, True, False, True, True, False]
+    assert "hang" in reports[1]["faults"][0]
+    assert "status 9" in reports[3]["faults"][0]
+    assert not left
+    assert starts == [6, 4, 2, 1]
+
+
+def test_a_kernel_that_hung_twice_is_not_tried_again():
+    reports, _, starts = supervised(["hang a 1", "hang a 2", "ok b", "ok a"])
+    assert [r["done"] for r in reports] == ["hang a 1", "hang a 2", "ok a", "ok b"]
+    assert "skipped" in reports[2]["faults"][0]
+    assert len(starts) == 3
+
+
+def test_the_budget_ends_the_run_in_time():
+    begin = time.monotonic()
+    reports, left, _ = supervised([f"hang {n}" for n in range(9)], seconds=1.5)
+    assert time.monotonic() - begin < 3.0
+    assert len(reports) + len(left) == 9
+    assert left
+
+
+@pytest.fixture(scope="module")
+def torch():
+    """Torch on one thread: the problems here are small."""
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    return torch
+
+
+def bench_on_cpu(torch, monkeypatch, kernel):
+    """A worker's state whose only kernel is a Python function."""
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    bench = object.__new__(runner.Bench)
+    bench.torch, bench.device, bench.seed, bench.num_sms = torch, "cpu", "1", 1
+    bench.functions = {"k": kernel}
+    names = ["q", "k", "v", "o", "lse", "softmax_scale", "num_sms"]
+    bench.kernels = {"k": {"name": "k", "arguments": names}}
+    return bench
+
+
+def attention(torch, causal, spoil=id):
+    """A kernel in torch: PyTorch's own output, LSE by float64, then `spoil` of both by name."""
+
+    def kernel(q, k, v, o, lse, scale, num_sms):
+        assert num_sms == 1
+        shape = {"seqlen_q": q.shape[1], "seqlen_k": k.shape[1], "causal": causal}
+        heads = {"batch": q.shape[0], "heads": q.shape[2], "heads_kv": k.shape[2]}
+        dims = {"head_dim": q.shape[3], "head_dim_v": v.shape[3], "softmax_scale": scale}
+        case = {**shape, **heads, **dims}
+        call, start = runner.sdpa(torch, q, k, v, case)
+        o.zero_()
+        o[:, start:] = call().transpose(1, 2)
+        lse.copy_(runner.reference(torch, q, k, v, case)[1].view(lse.shape))
+        spoil({"o": o, "lse": lse})
+
+    return kernel
+
+
+def small_cases(causal):
+    served = {"dtype": "bfloat16", "head_dim": 64, "head_dim_v": 64, "causal": causal}
+    found = [c for c in cases([served]) if c["kind"] == "check"]
+    return [c for c in found if c["seqlen_q"] * c["seqlen_k"] < 20000]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_right_kernel_passes_in_every_layout(torch, monkeypatch, causal):
+    bench = bench_on_cpu(torch, monkeypatch, attention(torch, causal))
+    seen = set()
+    for case in small_cases(causal):
+        result = bench.check({"id": "x", "kernels": ["k"], "case": case})
+        assert result["faults"] == [], case["name"]
+        seen.add(case["layout"])
+    assert seen == set(runner.LAYOUTS)
+
+
+def outside(out):
+    """Writes one element past the end of the output's storage."""
+    o = out["o"]
+    last = o.storage_offset() + sum((n - 1) * s for n, s in zip(o.shape, o.stride(), strict=True))
+    o.as_strided((1,), (1,), last + 1).fill_(1.0)
+
+
+def noise(out):
+    out["o"].mul_(1 + 2**-7)
+
+
+CALLS = iter(range(100))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (noise, "rms error"),
+        (lambda out: out["o"][0, 1, 0].fill_(math.nan), "max error"),
+        (lambda out: out["o"][0, 1, 0, 3].add_(0.25), "max error"),
+        (lambda out: out["lse"][0, 0, 1].add_(2e-4), "lse error"),
+        (lambda out: out["o"][0, 0, 1, 0].add_(2**-7 * (next(CALLS) % 2)), "two runs differ"),
+        (outside, "memory around `o` was written"),
+    ],
+)
+def test_a_wrong_kernel_is_found(torch, monkeypatch, spoil, said):
+    bench = bench_on_cpu(torch, monkeypatch, attention(torch, False, spoil))
+    case = next(c for c in small_cases(False) if c["seqlen_q"] == 127 and c["seqlen_k"] == 127)
+    faults = bench.check({"id": "x", "kernels": ["k"], "case": case})["faults"]
+    assert any(said in f for f in faults), faults
+
+
+def test_rows_without_keys_are_judged(torch, monkeypatch):
+    def spoil(out):
+        out["o"][0, 0, 0, 0] = 1.0
+        out["lse"][0, 0, 0] = 0.0
+
+    bench = bench_on_cpu(torch, monkeypatch, attention(torch, True, spoil))
+    case = next(c for c in small_cases(True) if c["seqlen_q"] == 129 and c["seqlen_k"] < 129)
+    faults = bench.check({"id": "x", "kernels": ["k"], "case": case})["faults"]
+    assert faults == ["rows without keys are not 0", "LSE of rows without keys is not -inf"]
+
+
+def test_the_reference_agrees_with_a_plain_softmax(torch):
+    case = {"batch": 1, "heads": 2, "heads_kv": 1, "seqlen_q": 3, "seqlen_k": 5, "causal": True}
+    case |= {"head_dim": 4, "head_dim_v": 4}
+    q, k, v = (torch.randn(1, n, h, 4) for n, h in ((3, 2), (5, 1), (5, 1)))
+    o, lse = runner.reference(torch, q, k, v, case)
+    for row in range(3):
+        keys = row + 3  # bottom-right aligned: the last row sees all five
+        s = (k[0, :keys, 0].double() @ q[0, row, 1].double()) * 0.5
+        assert torch.allclose(o[1, row], torch.softmax(s, 0) @ v[0, :keys, 0].double())
+        assert torch.allclose(lse[1, row], s.exp().sum().log())
+
+
+def test_arguments_are_data():
+    case = {"head_dim": 64, "seqlen_q": 7}
+    kernel = {"arguments": ["q", None, [None, "num_sms"], "max_seqlen_q", "scale_log2"]}
+    got = runner.launcher(kernel, lambda *a: a, {"q": "Q"}, case, 132)()
+    assert got == ("Q", None, (None, 132), 7, pytest.approx(0.125 * math.log2(math.e)))
+
+
+def test_ratios_are_paired_by_round():
+    case = {"batch": 1, "heads": 1, "seqlen_q": 100, "seqlen_k": 100, "causal": True}
+    case |= {"head_dim": 64, "head_dim_v": 64}
+    table = runner.rows({"ours": [1.0, 2.0, 4.0], "peer": [2.0, 2.0, 2.0]}, "peer", case)
+    assert table["ours"]["ratio"] == 1.0
+    assert table["ours"]["spread"] == [0.5, 2.0]
+    assert table["ours"]["tflops"] == pytest.approx(2 * 5000 * 128 / 2.0 / 1e9)
