@@ -1,0 +1,191 @@
+"""Attention in float64, and the rule by which a kernel's values are right.
+
+Tensors are (batch, seqlen, heads, head_dim); LSE is (batch, heads, seqlen_q), natural logarithm.
+A causal mask is aligned bottom-right. A row that sees no key has output 0 and LSE -inf, and gives
+no gradient.
+
+A result is right if, against float64 on the stored inputs, its largest error is at most `MAX`
+times that of plain PyTorch in the stored type plus `FLOOR`, its root-mean-square error at most
+`RMS` times (gradients: `GRADIENT` times both), and it holds no NaN or infinity of its own.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+MAX, RMS, GRADIENT, FLOOR, LSE_LIMIT = 1.5, 1.1, 2.0, 1e-5, 1e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionProblem:
+    """Shapes and mask of one call; `dtype` is torch's name."""
+
+    batch: int = 1
+    heads: int = 1
+    heads_kv: int = 1
+    seqlen_q: int
+    seqlen_k: int
+    head_dim: int
+    head_dim_v: int
+    causal: bool = False
+    dtype: str = "bfloat16"
+
+    @property
+    def scale(self) -> float:
+        """1 / sqrt(head_dim)."""
+        return float(self.head_dim**-0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Random standard normal tensors, in the problem's type."""
+
+    q: "torch.Tensor"
+    k: "torch.Tensor"
+    v: "torch.Tensor"
+    d_out: "torch.Tensor"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How far a tensor is from float64, beside plain PyTorch's distance."""
+
+    name: str
+    max_error: float
+    rms_error: float
+    plain_max_error: float
+    plain_rms_error: float
+    right: bool
+
+    def __str__(self) -> str:
+        word = "right" if self.right else "WRONG"
+        return (
+            f"{self.name} {word}: largest error {self.max_error:.2e} "
+            f"(plain {self.plain_max_error:.2e}), rms {self.rms_error:.2e} "
+            f"(plain {self.plain_rms_error:.2e})"
+        )
+
+
+def make_inputs(problem: AttentionProblem, seed: int) -> Inputs:
+    """q, k, v and an output gradient, from a generator of their own."""
+    import torch
+
+    p, generator = problem, torch.Generator().manual_seed(seed)
+
+    def normal(seqlen: int, heads: int, dim: int) -> "torch.Tensor":
+        made = torch.randn(p.batch, seqlen, heads, dim, generator=generator)
+        return made.to(getattr(torch, p.dtype))
+
+    return Inputs(
+        normal(p.seqlen_q, p.heads, p.head_dim),
+        normal(p.seqlen_k, p.heads_kv, p.head_dim),
+        normal(p.seqlen_k, p.heads_kv, p.head_dim_v),
+        normal(p.seqlen_q, p.heads, p.head_dim_v),
+    )
+
+
+def attend(
+    problem: AttentionProblem, q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor"
+) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Output and LSE, computed in the tensors' own type, step by step."""
+    import torch
+
+    ratio = problem.heads // problem.heads_kv
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    k, v = (t.repeat_interleave(ratio, 1) for t in (k, v))
+    scores = (q @ k.transpose(-1, -2)) * problem.scale
+    hidden = torch.zeros(problem.seqlen_q, problem.seqlen_k, dtype=torch.bool)
+    if problem.causal:
+        offset = problem.seqlen_k - problem.seqlen_q
+        hidden = torch.ones_like(hidden).triu(offset + 1)
+    blind = hidden.all(-1)[:, None]
+    scores = scores.masked_fill(hidden, float("-inf"))
+    lse = scores.logsumexp(-1)
+    weights = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+    return (weights @ v).transpose(1, 2), lse
+
+
+def judge_forward(
+    problem: AttentionProblem, inputs: Inputs, out: "torch.Tensor", lse: "torch.Tensor | None"
+) -> list[Verdict]:
+    """The verdicts on an output and, if given, on an LSE."""
+    qkv = (inputs.q, inputs.k, inputs.v)
+    exact, exact_lse = attend(problem, *(t.double() for t in qkv))
+    plain, _ = attend(problem, *qkv)
+    verdicts = [_judge("out", out, exact, plain, MAX, RMS)]
+    if lse is not None:
+        error, rms = _distance(lse, exact_lse)
+        verdicts.append(
+            Verdict(
+                name="lse",
+                max_error=error,
+                rms_error=rms,
+                plain_max_error=LSE_LIMIT,
+                plain_rms_error=LSE_LIMIT,
+                right=error <= LSE_LIMIT,
+            )
+        )
+    return verdicts
+
+
+def exact_forward(problem: AttentionProblem, inputs: Inputs) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Output rounded to the problem's type, and LSE in float32: what a backward pass is given."""
+    out, lse = attend(problem, *(t.double() for t in (inputs.q, inputs.k, inputs.v)))
+    return out.to(inputs.q.dtype), lse.float()
+
+
+def judge_backward(
+    problem: AttentionProblem, inputs: Inputs, gradients: "tuple[torch.Tensor, ...]"
+) -> list[Verdict]:
+    """The verdicts on dQ, dK, dV."""
+    exact = _gradients(problem, inputs, double=True)
+    plain = _gradients(problem, inputs, double=False)
+    triples = zip(("dq", "dk", "dv"), gradients, exact, plain, strict=True)
+    return [_judge(name, g, e, p, GRADIENT, GRADIENT) for name, g, e, p in triples]
+
+
+def _gradients(
+    problem: AttentionProblem, inputs: Inputs, *, double: bool
+) -> "tuple[torch.Tensor, ...]":
+    import torch
+
+    leaves = [t.double() if double else t.clone() for t in (inputs.q, inputs.k, inputs.v)]
+    for leaf in leaves:
+        leaf.requires_grad_()
+    out, _ = attend(problem, *leaves)
+    return torch.autograd.grad(out, leaves, inputs.d_out.to(out.dtype))
+
+
+def _judge(
+    name: str,
+    got: "torch.Tensor",
+    exact: "torch.Tensor",
+    plain: "torch.Tensor",
+    max_factor: float,
+    rms_factor: float,
+) -> Verdict:
+    error, rms = _distance(got, exact)
+    plain_error, plain_rms = _distance(plain, exact)
+    right = error <= max_factor * plain_error + FLOOR and rms <= rms_factor * plain_rms + FLOOR
+    return Verdict(
+        name=name,
+        max_error=error,
+        rms_error=rms,
+        plain_max_error=plain_error,
+        plain_rms_error=plain_rms,
+        right=right,
+    )
+
+
+def _distance(got: "torch.Tensor", exact: "torch.Tensor") -> tuple[float, float]:
+    """Largest and root-mean-square error; infinite where only one of both is finite, or NaN."""
+    import torch
+
+    error = (got.double() - exact.double()).abs()
+    error = torch.where(got.double() == exact.double(), 0.0, error)  # equal infinities
+    error = error.nan_to_num(nan=float("inf"))
+    if not error.numel():
+        return 0.0, 0.0
+    return error.max().item(), error.square().mean().sqrt().item()
