@@ -4,7 +4,10 @@ The same object is checked and printed. Each statement is one line or block of t
 (`text` fields are Python expressions decided by lowering; a template only puts them in place), and
 says what it means for synchronisation (barrier, unit, accesses), which is all that the checks read.
 
-A role runs  start · tile* · end ; a tile runs  first(block 0) · rest(block 1) … rest(n-1) · last(n-1).
+A role runs  start · tile* · end ; a tile runs
+before · first(block 0) · rest(block 1) … rest(n-1) · last(n-1).
+Where `merge_first` holds, `first` equals the body of the first segment and is printed as that loop's
+first iteration (its trips then count block 0 too).
 `rest` may be printed as several loops (segments: masked, unmasked) that synchronise alike. All roles
 see the same list of block counts. A role with `instances` is one body for that many roles; the
 index OWN stands for the instance at run time, NEXT for the one after it, round the ring.
@@ -54,10 +57,14 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stmt:
-    """Common to all: where it comes from, and whether it belongs to the block before the loop's."""
+    """Common to all: where it comes from, and whether it belongs to the block before the loop's.
+
+    `only`: executed by that instance of the role alone (the first holder of a token, say).
+    """
 
     span: Span | None = field(default=None, compare=False, repr=False)
     prev: bool = False
+    only: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +80,11 @@ class Wait(Stmt):
 
 
 class Lanes(StrEnum):
-    """Who executes an arrival: every thread of the role, or one elected lane of each warp."""
+    """Who arrives: every thread of the role, one elected lane of each warp, or of the first warp."""
 
     ALL = "all"
     ELECTED = "elected"
+    LEADER = "leader"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +176,7 @@ class Wgmma(Stmt):
     a: str
     b: str
     slot: str
-    k_steps: tuple[int, ...]
+    k_steps: int
     accumulate: bool
     accesses: tuple[Access, ...]
 
@@ -272,6 +280,8 @@ class RoleProgram:
     setup: tuple[Define, ...] = ()
     start: tuple[Stmt, ...] = ()
     tile: tuple[Define, ...] = ()
+    before: tuple[Stmt, ...] = ()
+    merge_first: bool = False
     first: tuple[Stmt, ...] = ()
     segments: tuple[Segment, ...] = ()
     last: tuple[Stmt, ...] = ()

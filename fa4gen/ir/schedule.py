@@ -214,3 +214,11 @@ class Schedule:
             if item in b.items:
                 return b
         raise KeyError(item)
+
+    def ring_barrier(self, item: str, side: str) -> str:
+        """Name of the `full` or `empty` barrier of the ring that holds an item."""
+        ring = self.buffer_of(item).name
+        for b in self.barriers:
+            if b.ring == ring and b.side == side:
+                return b.name
+        raise KeyError((item, side))

@@ -1,0 +1,1 @@
+"""Device functions: ordinary Python, copied as text into the head of generated kernels."""

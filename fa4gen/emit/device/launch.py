@@ -1,0 +1,31 @@
+"""Host-side pieces of a kernel's launch function, and ring arithmetic."""
+
+import cutlass
+import cutlass.experimental.cuda as cuda
+from cutlass import Int32, Int64
+
+LOG2_E = 1.4426950408889634
+L2_BYTES = 50 * 1024 * 1024  # of K and V that stay in L2 while their queries are worked through
+
+
+def tensor_map(t, rows, cols):
+    """TMA descriptor of a (batch, length, heads, width) tensor: boxes of rows x cols, 128-byte swizzle."""
+    return cuda.create_tensor_map_tiled_from_view(
+        t,
+        box_dims=(1, rows, 1, cols),
+        stride_order=(3, 1, 2, 0),
+        swizzle=cuda.TensorMapSwizzle.s128b,
+    )
+
+
+def l2_section(seqlen_k, row_bytes, ratio):
+    """Query heads whose keys and values fit in L2 together: at least those of one KV head."""
+    head_bytes = cutlass.max(Int64(seqlen_k) * row_bytes, Int64(1))
+    return Int32(cutlass.max(Int64(L2_BYTES) // head_bytes, Int64(1))) * ratio
+
+
+def next_slot(slot, phase, stages):
+    """The next place in a ring, without a branch."""
+    slot = slot + 1
+    wrapped = Int32(slot == stages)
+    return slot - wrapped * stages, phase ^ wrapped

@@ -1,0 +1,148 @@
+"""Device functions of the Hopper attention forward; plain functions, run at trace time.
+
+Accumulators are those of wgmma m64nNk16: of 32 lanes, four share a row; element i of a lane lies in
+row r or r + 8 as bit 1 of i says. `m`, `total`: running maximum (of unscaled scores) and this lane's
+share of the row's sum, two values each.
+"""
+
+import cutlass
+import cutlass.cute as cute
+import cutlass.utils.hopper_helpers as sm90
+from cutlass import Float32
+from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
+
+NEG_INF = float("-inf")
+LN2 = 0.6931471805599453
+
+
+def as_a_operand(t):
+    """View an m64 accumulator ((2,2,N/8),M,N') as A fragments ((2,2,2),M,N/16): the same registers."""
+    d = cute.logical_divide(t.layout, ((None, None, 2), None, None))
+    shape = (
+        (d.shape[0][0], d.shape[0][1], d.shape[0][2][0]),
+        d.shape[1],
+        (d.shape[0][2][1], d.shape[2]),
+    )
+    stride = (
+        (d.stride[0][0], d.stride[0][1], d.stride[0][2][0]),
+        d.stride[1],
+        (d.stride[0][2][1], d.stride[2]),
+    )
+    return cute.make_tensor(t.iterator, cute.make_layout(shape, stride=stride))
+
+
+def mask_length(acc, coord, left):
+    """Keys at or beyond column `left` of the block do not exist."""
+    for i in range(cute.size(acc)):
+        acc[i] = cutlass.select_(coord[i][1] < left, acc[i], Float32(NEG_INF))
+
+
+def mask_causal(acc, coord, left, diagonal):
+    """As `mask_length`; and row r sees columns up to r + `diagonal` alone."""
+    for r in range(2):
+        idx = [i for i in range(cute.size(acc)) if (i // 2) % 2 == r]
+        limit = cutlass.min(left, coord[idx[0]][0] + diagonal + 1)
+        for i in idx:
+            acc[i] = cutlass.select_(coord[i][1] < limit, acc[i], Float32(NEG_INF))
+
+
+def online_softmax(acc, m, total, scale_log2, first):
+    """Replaces scores by exponentials, moves maxima and sums; returns the factors of O's rows."""
+    scales = []
+    for r in range(2):
+        idx = [i for i in range(cute.size(acc)) if (i // 2) % 2 == r]
+        mx = acc[idx[0]] if first else cute.arch.fmax(acc[idx[0]], m[r])
+        for i in idx[1:]:
+            mx = cute.arch.fmax(mx, acc[i])
+        for d in (1, 2):
+            mx = cute.arch.fmax(mx, cute.arch.shuffle_sync_bfly(mx, offset=d))
+        safe = cutlass.select_(mx == NEG_INF, Float32(0.0), mx)  # a row without keys so far
+        bias = safe * scale_log2
+        scale = Float32(1.0) if first else cute.math.exp2(m[r] * scale_log2 - bias, fastmath=True)
+        s = Float32(0.0) if first else total[r] * scale
+        for i in idx:
+            acc[i] = cute.math.exp2(acc[i] * scale_log2 - bias, fastmath=True)
+            s = s + acc[i]
+        m[r], total[r] = mx, s
+        scales.append(scale)
+    return scales
+
+
+def convert(acc, fragment, dtype):
+    """Rounds the exponentials into the A operand of the next product."""
+    src = as_a_operand(acc)
+    for i in range(0, cute.size(src), 2):
+        v = cutlass.Vector.from_elements([src[i], src[i + 1]], Float32).to(dtype)
+        fragment[i], fragment[i + 1] = v[0], v[1]
+
+
+def rescale(acc, scales):
+    """Multiplies the rows of O by their factors."""
+    for j in range(cute.size(acc)):
+        acc[j] = acc[j] * scales[(j // 2) % 2]
+
+
+def clear(acc):
+    """O is empty."""
+    acc.fill(0.0)
+
+
+@cute.jit
+def write_lse(lse: cute.Tensor, first, second, batch, head, row, seqlen_q):
+    """One of the four lanes of a row writes its LSE; `row` is this lane's first of two rows."""
+    if cute.arch.lane_idx() % 4 == 0:
+        if row < seqlen_q:
+            lse[batch, head, row] = first
+        if row + 8 < seqlen_q:
+            lse[batch, head, row + 8] = second
+
+
+def smem_tile(smem, dtype, shape):
+    """A K-major tile (or ring of tiles) with 128-byte swizzle, aligned to 1024 bytes."""
+    atom = warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.K_SW128, dtype)
+    layout = cute.tile_to_shape(atom, shape, tuple(range(len(shape))))
+    return smem.allocate_tensor(dtype, layout.outer, 1024, swizzle=layout.inner)
+
+
+def transposed(t, rows, cols, stages):
+    """V as the B operand of PV: (value dim, keys, stage)."""
+    return cute.composition(t, cute.make_ordered_layout((rows, cols, stages), order=(1, 0, 2)))
+
+
+def tiled_mma(dtype, warpgroups, columns, b_major, a_source):
+    """One wgmma m64 for each warpgroup, stacked in rows; A is K-major, accumulation in float32."""
+    return sm90.make_trivial_tiled_mma(
+        dtype,
+        dtype,
+        OperandMajorMode.K,
+        b_major,
+        Float32,
+        (warpgroups, 1, 1),
+        (64, columns),
+        a_source,
+    )
+
+
+def store_o(acc, m, total, scale_log2, dtype, smem, smem_rows, row_in_tile, columns):
+    """O over its row sums into 128-byte-swizzled boxes of 64 columns; returns the rows' LSE (natural).
+
+    `row_in_tile`: this lane's first row (of two, 8 apart) in a tile of `smem_rows` rows.
+    """
+    lse = []
+    lane = cute.arch.lane_idx()
+    for r in range(2):
+        for d in (1, 2):
+            total[r] = total[r] + cute.arch.shuffle_sync_bfly(total[r], offset=d)
+        empty = total[r] == 0.0
+        inverse = cutlass.select_(empty, Float32(1.0), cute.arch.rcp_approx(total[r]))
+        row = row_in_tile + 8 * r
+        for c in range(columns // 8):  # this lane holds two of eight columns
+            pair = [acc[4 * c + 2 * r] * inverse, acc[4 * c + 2 * r + 1] * inverse]
+            v = cutlass.Vector.from_elements(pair, Float32).to(dtype)
+            offset = (
+                (c // 8) * smem_rows * 64 + row * 64 + ((c % 8) ^ (row % 8)) * 8 + (lane % 4) * 2
+            )
+            (smem + offset).store(v, alignment=4)
+        value = (m[r] * scale_log2 + cute.math.log2(total[r], fastmath=True)) * LN2
+        lse.append(cutlass.select_(empty, Float32(NEG_INF), value))
+    return lse

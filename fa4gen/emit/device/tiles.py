@@ -1,0 +1,51 @@
+"""Device functions that find a CTA's tile and its KV blocks; plain functions, run at trace time.
+
+Lengths are Int32 values. `rows`, `block` are Python integers: rows of a CTA tile, keys of a KV block.
+Every tile has at least one block: where no key is visible, that block is wholly masked.
+"""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Int32
+
+
+def kv_blocks(seqlen_k, block):
+    """KV blocks of a full-attention tile."""
+    return cutlass.max((seqlen_k + block - 1) // block, Int32(1))
+
+
+def kv_blocks_causal(seqlen_q, seqlen_k, m_block, rows, block):
+    """KV blocks that the last row of a tile sees; causal is aligned bottom-right."""
+    last = (m_block + 1) * rows + seqlen_k - seqlen_q
+    keys = cutlass.min(seqlen_k, last)
+    return cutlass.max((keys + block - 1) // block, Int32(1))
+
+
+def masked_blocks_causal(seqlen_q, seqlen_k, row, n_blocks, block):
+    """Blocks, counted from the last, that some row from `row` on does not see whole (at least one)."""
+    seen_by_all = cutlass.min(seqlen_k, row + 1 + seqlen_k - seqlen_q)
+    whole = cutlass.max(seen_by_all, Int32(0)) // block
+    return cutlass.max(n_blocks - whole, Int32(1))
+
+
+def tile_of_grid():
+    """(m_block, head, batch) of a grid with one CTA for each tile."""
+    return cute.arch.block_idx()
+
+
+def tile_of_index(tile, m_blocks, heads):
+    """(m_block, head, batch) of a linear tile index, m_block fastest."""
+    group = tile // m_blocks
+    return tile - group * m_blocks, group % heads, group // heads
+
+
+def tile_lpt(tile, m_blocks, heads, batches, section):
+    """Longest tiles first inside sections of `section` heads whose K and V stay in L2 together."""
+    groups = heads * batches
+    per_section = section * m_blocks
+    s = tile // per_section
+    inside = tile - s * per_section
+    width = cutlass.min(section, groups - s * section)
+    row = inside // width
+    group = s * section + inside - row * width
+    return m_blocks - 1 - row, group % heads, group // heads

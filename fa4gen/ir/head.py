@@ -1,0 +1,44 @@
+"""What a generated kernel declares before its roles begin, and how it is launched; text by lowering."""
+
+from dataclasses import dataclass
+
+from fa4gen.ir.program import Define
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorMap:
+    """A TMA descriptor of one global tensor: `rows` x `cols` elements a box, 128-byte swizzle."""
+
+    name: str  # 'tma_q'
+    tensor: str  # 'q'
+    rows: int
+    cols: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileScheduler:
+    """How a CTA finds its work: `kind` picks the loop; `decode` gives (m_block, head, batch)."""
+
+    kind: str  # 'single' | 'lpt' | 'static_persistent'
+    rows: int  # of one CTA tile
+    grid: str  # expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Constants, parameters, shared memory, set-up and launch of one kernel."""
+
+    dtype: str  # name in cutlass: 'BFloat16'
+    constants: tuple[Define, ...]
+    functions: tuple[str, ...]  # device functions whose text the file carries
+    maps: tuple[TensorMap, ...]
+    parameters: tuple[tuple[str, str], ...]  # beyond the maps: name, annotation
+    arguments: tuple[str, ...]  # what `launch` passes for them
+    declare: tuple[Define, ...]  # shared memory, fragments' layouts, descriptors
+    launch: tuple[Define, ...]  # in the host function, before the launch
+    tiles: TileScheduler
+    mbarriers: tuple[tuple[str, str], ...]  # index expression and count of each mbarrier.init
+    tmem_columns: int = 0
+    alloc_warp: int = 0
+    head_dim: int = 128
+    head_dim_v: int = 128

@@ -1,0 +1,4 @@
+"""Blackwell: tcgen05, tensor memory."""
+
+
+class Sm100: ...

@@ -1,0 +1,431 @@
+"""Hopper: operations as wgmma through CuTe atoms, TMA and mbarriers as primitives."""
+
+from dataclasses import dataclass
+
+from fa4gen.diag import error
+from fa4gen.ir.head import Head, TensorMap
+from fa4gen.ir.plan import Plan
+from fa4gen.ir.program import (
+    OWN,
+    Box,
+    Call,
+    Define,
+    NamedSync,
+    Pending,
+    ProxyFence,
+    Slot,
+    Stmt,
+    TmaLoad,
+    TmaStore,
+    Wgmma,
+)
+from fa4gen.ir.schedule import Role, Schedule
+
+from .cursors import Cursors
+from .events import OpEvent, PendingEvent
+from .regions import Storage, accesses
+from .sections import Occurrence, block_index
+from .tiles import tile_scheduler
+
+BOX_COLUMNS = 64  # of 16 bits: one 128-byte swizzled row
+DTYPES = {"bf16": "BFloat16", "fp16": "Float16"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sm90:
+    """Chooses Hopper's statements for one plan."""
+
+    plan: Plan
+    storage: Storage
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule of the plan."""
+        return self.plan.schedule
+
+    @property
+    def instances(self) -> int:
+        """Consumer warpgroups."""
+        return self.schedule.index.count
+
+    @property
+    def dtype(self) -> str:
+        """The element type in cutlass."""
+        return DTYPES[self.schedule.dtype]
+
+    # geometry ------------------------------------------------------------------------------------------
+    def _rows(self, item: str) -> int:
+        """Rows of an item's tile that one box covers."""
+        buffer = self.schedule.buffer_of(item)
+        return buffer.tile[0] * (self.instances if buffer.one_load else 1)
+
+    def _boxes(self, item: str) -> int:
+        return -(-self.schedule.buffer_of(item).tile[1] // BOX_COLUMNS)
+
+    def tx_bytes(self, o: Occurrence) -> int:
+        """Bytes that one load brings; rows past the end of the tensor count too."""
+        item = o.operation.writes[0]
+        return self._rows(item) * self._boxes(item) * BOX_COLUMNS * 2
+
+    def tile_rows(self) -> int:
+        """Rows of Q in a CTA's tile."""
+        return self.schedule.buffer_of(self._query()).tile[0] * self.instances
+
+    def block_keys(self) -> int:
+        """Keys of a KV block."""
+        return self.schedule.buffer_of(self._product(fresh=True).b or "").tile[0]
+
+    def _query(self) -> str:
+        return self._product(fresh=True).a or ""
+
+    def _product(self, *, fresh: bool):  # type: ignore[no-untyped-def]
+        return next(
+            o for o in self.schedule.operations if o.kind == "wgmma" and bool(o.writes) == fresh
+        )
+
+    # statements ----------------------------------------------------------------------------------------
+    def operation(self, event: OpEvent, cursors: Cursors) -> list[Stmt]:
+        """The statements of one operation."""
+        o = event.occurrence
+        touched = accesses(self.schedule, self.storage, o)
+        name = o.operation.name
+        match o.operation.kind:
+            case "tma_load":
+                return [self._load(event, cursors)]
+            case "wgmma":
+                return [self._wgmma(o, touched, cursors)]
+            case "online_softmax":
+                mask = [self._mask(o, name)] if o.operation.options.get("mask") else []
+                step = Call(
+                    operation=name,
+                    results=("scales",),
+                    function="online_softmax",
+                    args=("acc_s", "m", "total", "scale_log2", str(o.head)),
+                    accesses=touched,
+                    span=o.span,
+                    prev=o.prev,
+                )
+                return [*mask, step]
+            case "convert":
+                return [self._call(o, "convert", ("acc_s", "p_frag", self.dtype), touched)]
+            case "scale_rows":
+                if o.head and o.operation.options.get("first") == "none":
+                    return []
+                return [self._call(o, "rescale", ("acc_o", "scales"), touched)]
+            case "normalise_store":
+                return self._store_o(o, touched)
+            case "tma_store":
+                return self._tma_store(o, touched)
+        raise error("FA0601", f"`{name}`: sm_90a has no `{o.operation.kind}`", span=o.span)
+
+    def pending(self, event: PendingEvent, role: Role) -> list[Stmt]:
+        """A wait for groups of the role's own unit."""
+        return [
+            Pending(
+                unit=unit_name(event.unit.value, role.name), groups=event.groups, prev=event.prev
+            )
+        ]
+
+    def _call(
+        self,
+        o: Occurrence,
+        function: str,
+        args: tuple[str, ...],
+        touched,
+        results: tuple[str, ...] = (),
+    ) -> Call:  # type: ignore[no-untyped-def]
+        return Call(
+            operation=o.operation.name,
+            results=results,
+            function=function,
+            args=args,
+            accesses=touched,
+            span=o.span,
+            prev=o.prev,
+        )
+
+    def _mask(self, o: Occurrence, name: str) -> Call:
+        """Drops the keys past the end (and beyond the diagonal); loops without it are derived."""
+        base = f"seqlen_k - {block_index(o)} * {self.block_keys()}"
+        if self.schedule.causal:
+            args = ("acc_s", "coord", base, f"tile_row + {base} - seqlen_q")
+            return Call(operation=name, function="mask_causal", args=args, span=o.span, prev=o.prev)
+        return Call(
+            operation=name,
+            function="mask_length",
+            args=("acc_s", "coord", base),
+            span=o.span,
+            prev=o.prev,
+        )
+
+    def _load(self, event: OpEvent, cursors: Cursors) -> TmaLoad:
+        o = event.occurrence
+        item = o.operation.writes[0]
+        (signal,) = event.signals
+        ring = self.plan.stages[self.schedule.buffer_of(item).name] > 1
+        tile = self._rows(item) * self._boxes(item) * BOX_COLUMNS
+        slot = cursors.slot(self.schedule.ring_barrier(item, "empty"), item) if ring else ""
+        base = f"raw_{item} + {slot} * {tile}" if ring else f"raw_{item}"
+        row, head = f"m_block * {self.tile_rows()}", "head"
+        if o.level == "block":
+            row, head = f"{block_index(o)} * {self._rows(item)}", "head_kv"
+        box = self._rows(item) * BOX_COLUMNS
+        return TmaLoad(
+            operation=o.operation.name,
+            on=Slot(barrier=signal.barrier, instance=signal.instance, slot=slot if ring else ""),
+            tx_bytes=self.tx_bytes(o),
+            tensor_map=f"tma_{item}",
+            boxes=tuple(
+                Box(smem=f"{base} + {n * box}", coords=(str(n * BOX_COLUMNS), row, head, "batch"))
+                for n in range(self._boxes(item))
+            ),
+            accesses=accesses(self.schedule, self.storage, o),
+            span=o.span,
+            prev=o.prev,
+        )
+
+    def _wgmma(self, o: Occurrence, touched, cursors: Cursors) -> Wgmma:  # type: ignore[no-untyped-def]
+        op = o.operation
+        fresh = bool(op.writes)
+        b = op.b or ""
+        depth = self.schedule.head_dim if fresh else self.block_keys()
+        ring = self.plan.stages[self.schedule.buffer_of(b).name] > 1
+        return Wgmma(
+            operation=op.name,
+            unit=unit_name("wgmma", op.role),
+            mma="mma_qk" if fresh else "mma_pv",
+            acc="acc_s" if fresh else "acc_o",
+            a="a_q" if fresh else "p_frag",
+            b="b_k" if fresh else "b_v",
+            slot=cursors.slot(self.schedule.ring_barrier(b, "full"), b) if ring else "0",
+            k_steps=depth // 16,
+            accumulate=not fresh,
+            accesses=touched,
+            span=o.span,
+            prev=o.prev,
+        )
+
+    def _store_o(self, o: Occurrence, touched) -> list[Stmt]:  # type: ignore[no-untyped-def]
+        rows = self._out_rows()
+        args = (
+            "acc_o",
+            "m",
+            "total",
+            "scale_log2",
+            self.dtype,
+            self._out(),
+            str(rows),
+            self._own_row(),
+            str(self.schedule.head_dim_v),
+        )
+        store = self._call(o, "store_o", args, touched, ("row_lse",))
+        write = self._call(
+            o, "write_lse", ("lse", "row_lse[0]", "row_lse[1]", "batch", "head", "q_row + lane_row", "seqlen_q"), ()
+        )
+        return [store, write, ProxyFence(span=o.span)]
+
+    def _out(self) -> str:
+        return f"raw_{self._out_home()}"
+
+    def _out_home(self) -> str:
+        out = next(o.writes[0] for o in self.schedule.operations if o.kind == "normalise_store")
+        buffer = self.schedule.buffer_of(out)
+        return buffer.overlays or buffer.name
+
+    def _out_rows(self) -> int:
+        return self.tile_rows()
+
+    def _own_row(self) -> str:
+        rows = self.schedule.buffer_of(self._query()).tile[0]
+        return f"own * {rows} + lane_row"
+
+    def _tma_store(self, o: Occurrence, touched) -> list[Stmt]:  # type: ignore[no-untyped-def]
+        rows = self.schedule.buffer_of(self._query()).tile[0]
+        boxes = -(-self.schedule.head_dim_v // BOX_COLUMNS)
+        box = self._out_rows() * BOX_COLUMNS
+        join = NamedSync(on=Slot(barrier=join_name(o.operation.role), instance=OWN), span=o.span)
+        copies = tuple(
+            Box(
+                smem=f"{self._out()} + {n * box} + own * {rows * BOX_COLUMNS}",
+                coords=(
+                    str(n * BOX_COLUMNS),
+                    f"m_block * {self.tile_rows()} + own * {rows}",
+                    "head",
+                    "batch",
+                ),
+            )
+            for n in range(boxes)
+        )
+        store = TmaStore(
+            operation=o.operation.name,
+            unit=unit_name("tma_store", o.operation.role),
+            tensor_map="tma_o",
+            boxes=copies,
+            accesses=touched,
+            span=o.span,
+        )
+        return [join, store]
+
+    # declarations --------------------------------------------------------------------------------------
+    def joins(self) -> dict[str, str]:
+        """Roles whose warps must meet before one of them stores what all have written."""
+        return {
+            join_name(o.role): o.role
+            for o in self.schedule.operations
+            if o.kind == "tma_store" and self.schedule.role(o.role).warps > 1
+        }
+
+    def setup(self, role: Role) -> tuple[Define, ...]:
+        """What a role computes once, inside its branch (a value kept across roles is spilled)."""
+        if not role.per:
+            return ()
+        first = self.plan.first_warp[role.name]
+        n, dv = self.block_keys(), self.schedule.head_dim_v
+        rows = self.tile_rows()
+        return tuple(
+            Define(name=a, text=b)
+            for a, b in (
+                ("tid", f"cute.arch.thread_idx()[0] - {32 * first}"),
+                ("own", f"(warp >> 2) - {first // 4}"),
+                ("warp_in_role", "warp % 4"),
+                ("lane_row", "warp_in_role * 16 + cute.arch.lane_idx() // 4"),
+                ("thr_qk", "mma_qk.get_slice(tid)"),
+                ("thr_pv", "mma_pv.get_slice(tid)"),
+                ("a_q", "mma_qk.make_fragment_A(thr_qk.partition_A(s_q))"),
+                ("b_k", "mma_qk.make_fragment_B(thr_qk.partition_B(s_k))"),
+                ("b_v", "mma_pv.make_fragment_B(thr_pv.partition_B(s_vt))"),
+                (
+                    "acc_s",
+                    f"cute.make_rmem_tensor(mma_qk.partition_shape_C(({rows}, {n})), Float32)",
+                ),
+                (
+                    "acc_o",
+                    f"cute.make_rmem_tensor(mma_pv.partition_shape_C(({rows}, {dv})), Float32)",
+                ),
+                (
+                    "p_frag",
+                    f"cute.make_rmem_tensor(as_a_operand(acc_s).layout.shape, {self.dtype})",
+                ),
+                ("coord", f"thr_qk.partition_C(cute.make_identity_tensor(({rows}, {n})))"),
+                ("m", "cute.make_rmem_tensor(2, Float32)"),
+                ("total", "cute.make_rmem_tensor(2, Float32)"),
+            )
+        )
+
+    def tile(self, role: Role) -> tuple[Define, ...]:
+        """Values of one work tile, computed where they are used."""
+        rows, keys = self.tile_rows(), self.block_keys()
+        blocks = (
+            f"kv_blocks_causal(seqlen_q, seqlen_k, m_block, {rows}, {keys})"
+            if self.schedule.causal
+            else f"kv_blocks(seqlen_k, {keys})"
+        )
+        out = [Define(name="n_blocks", text=blocks)]
+        if not role.per:
+            return (*out, Define(name="head_kv", text="head // ratio"))
+        own = rows // self.instances
+        out.append(Define(name="tile_row", text=f"m_block * {rows}"))
+        out.append(Define(name="q_row", text=f"tile_row + own * {own}"))
+        if self.schedule.causal:
+            masked = f"masked_blocks_causal(seqlen_q, seqlen_k, q_row, n_blocks, {keys})"
+            out.append(Define(name="n_masked", text=masked))
+        return tuple(out)
+
+    def uniform(self, role: Role) -> bool:
+        """Whether block 0 is like every other block, so that one loop serves them all."""
+        kinds = {
+            self.schedule.operation(s.operation).kind
+            for s in self.schedule.steps_of(role.name).block
+        }
+        return "online_softmax" not in kinds
+
+    def begin(self, role: Role) -> tuple[Stmt, ...]:
+        """At the start of each tile: O is empty."""
+        if not role.per:
+            return ()
+        return (Call(operation="", function="clear", args=("acc_o",)),)
+
+    def head(self, base: tuple[Define, ...], mbarriers: tuple[tuple[str, str], ...]) -> Head:
+        """Shared memory, atoms, tensor maps, launch."""
+        s = self.schedule
+        rows, keys = self.tile_rows(), self.block_keys()
+        k_stages = self.plan.stages[s.buffer_of("k").name]
+        v_stages = self.plan.stages[s.buffer_of("v").name]
+        own = rows // self.instances
+        declare = (
+            ("smem", "cutlass.memory.SmemAllocator()"),
+            ("mbar_array", f"smem.allocate_array(Int64, {len(mbarriers)})"),
+            ("mbar", "mbar_array.raw_ptr()"),
+            ("s_q", _tensor(self.dtype, rows, s.head_dim)),
+            ("s_k", _tensor(self.dtype, keys, s.head_dim, k_stages)),
+            ("s_v", _tensor(self.dtype, keys, s.head_dim_v, v_stages)),
+            ("s_vt", f"transposed(s_v, {s.head_dim_v}, {keys}, {v_stages})"),
+            *((f"raw_{n}", f"s_{n}.iterator.raw_ptr()") for n in "qkv"),
+        )
+        if self._out_home() not in ("q", "k", "v"):
+            declare = (
+                *declare[:7],
+                (f"s_{self._out_home()}", _tensor(self.dtype, rows, s.head_dim_v)),
+                *declare[7:],
+                (f"raw_{self._out_home()}", f"s_{self._out_home()}.iterator.raw_ptr()"),
+            )
+        launch = (
+            (
+                "mma_qk",
+                f"tiled_mma({self.dtype}, {self.instances}, {keys}, OperandMajorMode.K, warpgroup.OperandSource.SMEM)",
+            ),
+            (
+                "mma_pv",
+                f"tiled_mma({self.dtype}, {self.instances}, {s.head_dim_v}, OperandMajorMode.MN, warpgroup.OperandSource.RMEM)",
+            ),
+        )
+        return Head(
+            dtype=self.dtype,
+            constants=base,
+            functions=(
+                "as_a_operand",
+                "mask_length",
+                "mask_causal",
+                "online_softmax",
+                "convert",
+                "rescale",
+                "store_o",
+                "write_lse",
+                "clear",
+                "transposed",
+                "smem_tile",
+                "tiled_mma",
+                "kv_blocks",
+                "kv_blocks_causal",
+                "masked_blocks_causal",
+            ),
+            maps=(
+                TensorMap(name="tma_q", tensor="q", rows=self._rows("q"), cols=BOX_COLUMNS),
+                TensorMap(name="tma_k", tensor="k", rows=keys, cols=BOX_COLUMNS),
+                TensorMap(name="tma_v", tensor="v", rows=keys, cols=BOX_COLUMNS),
+                TensorMap(name="tma_o", tensor="o", rows=own, cols=BOX_COLUMNS),
+            ),
+            parameters=(("mma_qk", "cute.TiledMma"), ("mma_pv", "cute.TiledMma")),
+            arguments=("mma_qk", "mma_pv"),
+            declare=tuple(Define(name=a, text=b) for a, b in declare),
+            launch=tuple(Define(name=a, text=b) for a, b in launch),
+            tiles=tile_scheduler(s, rows),
+            mbarriers=mbarriers,
+            head_dim=s.head_dim,
+            head_dim_v=s.head_dim_v,
+        )
+
+
+def unit_name(kind: str, role: str) -> str:
+    """Each instance of a role has its own groups."""
+    return f"{kind}_{role}"
+
+
+def join_name(role: str) -> str:
+    """The named barrier by which a role's warps meet."""
+    return f"{role}_join"
+
+
+def _tensor(dtype: str, rows: int, cols: int, stages: int = 0) -> str:
+    shape = f"({rows}, {cols}, {stages})" if stages else f"({rows}, {cols})"
+    return f"smem_tile(smem, {dtype}, {shape})"
