@@ -137,7 +137,7 @@ def load_exported(shared_object: Path) -> tuple[StandIn, Callable[[str], Callabl
 
     if not shared_object.is_file():
         raise error(
-            "FA0803",
+            "FA0905",
             f"no shared object at {shared_object}",
             fix="export one with `compiled.export_to_c(...)` and link it with `cc -shared`",
         )
@@ -157,7 +157,7 @@ def load_exported(shared_object: Path) -> tuple[StandIn, Callable[[str], Callabl
             found: Callable[..., object] = module[name]
         except AttributeError as cause:
             raise error(
-                "FA0804",
+                "FA0906",
                 f"{shared_object.name} exports no function {name!r}",
                 fix="use the `function_name` given to export_to_c",
             ) from cause
@@ -195,7 +195,7 @@ def _dim3(raw: "ctypes.Array[ctypes.c_uint32]") -> Dim3:
 
 def _unloadable(shared_object: Path, cause: OSError) -> Fa4genError:
     return error(
-        "FA0805",
+        "FA0907",
         f"{shared_object.name} cannot be loaded: {cause}",
         why="host code that calls CUDA functions other than launches is not captured",
         fix="give a shared object exported by the CuTe DSL for this machine's processor",

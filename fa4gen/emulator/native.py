@@ -5,7 +5,6 @@ appear by rename, so that processes may build the same thing at once.
 """
 
 import hashlib
-import os
 import platform
 import shutil
 import subprocess
@@ -14,28 +13,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fa4gen.diag import Fa4genError, error
+from fa4gen.options import Options
 
 COMPILERS = ("cc", "gcc", "clang")
 
 
 def cache_folder() -> Path:
-    """FA4GEN_CACHE_DIR, else XDG_CACHE_HOME/fa4gen, else ~/.cache/fa4gen, and in it `emulator`."""
-    named = os.environ.get("FA4GEN_CACHE_DIR")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fa4gen"
-    return (Path(named) if named else base) / "emulator"
+    """The emulator's part of the package's cache."""
+    return Options.from_environment().cache_dir / "emulator"
 
 
 def compiler() -> str:
     """The C compiler's path; raises `Fa4genError` where there is none."""
-    for name in (os.environ.get("CC", ""), *COMPILERS):
-        found = shutil.which(name) if name else None
+    for name in COMPILERS:
+        found = shutil.which(name)
         if found:
             return found
     raise error(
-        "FA0702",
+        "FA0901",
         "the emulator needs a C compiler, and none of cc, gcc, clang is on the PATH",
         why="its virtual machine and its launch capture are C sources, compiled at first use",
-        fix="install one (Debian: `apt-get install gcc libc6-dev`) or name it in the variable CC",
+        fix="install one (Debian: `apt-get install gcc libc6-dev`)",
     )
 
 
@@ -63,10 +61,10 @@ def link(inputs: Sequence[Path], output: Path, flags: Sequence[str] = ()) -> Non
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise error(
-            "FA0703",
+            "FA0902",
             f"the C compiler failed on {inputs[0].name} (exit {done.returncode})",
             why=f"{command[0]} said: {done.stderr.strip()[:2000]}",
-            fix="name another compiler in the variable CC",
+            fix="put another compiler first on the PATH, under the name cc",
         )
 
 
@@ -79,7 +77,7 @@ def _prepare(folder: Path) -> None:
 
 def _unwritable(folder: Path, cause: OSError) -> Fa4genError:
     return error(
-        "FA0704",
+        "FA0903",
         f"the cache folder {folder} cannot be written: {cause.strerror}",
         fix="point FA4GEN_CACHE_DIR at a folder of your own",
     )

@@ -64,14 +64,14 @@ def _present(value: object, name: str, regions: dict[int, Region]) -> object:
         return value
     if not isinstance(value, torch.Tensor):
         raise error(
-            "FA0801",
+            "FA0904",
             f"{name} is a {type(value).__name__}",
             why="the emulator takes CPU torch tensors, numbers, None, and tuples of these",
             fix="pass the tensor itself, or `torch.from_numpy(array)`",
         )
     if value.device.type != "cpu" or value.layout != torch.strided:
         raise error(
-            "FA0801",
+            "FA0904",
             f"{name} is a {value.layout} tensor on {value.device}",
             why="the emulated GPU's global memory is this process's memory",
             fix="pass `tensor.cpu()`, dense",
