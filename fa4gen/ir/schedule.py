@@ -77,7 +77,7 @@ class Step:
     `ahead`: by how many blocks it runs ahead of the loop's block.
     """
 
-    operation: str  # full name, 'mma.qk'
+    operation: str  # its name, 'qk'
     instance: int | None = None
     ahead: int = 0
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -101,8 +101,8 @@ class Operation:
     product, also in `reads`. `options`: the rest, as typed values (mask, threshold, mix, first, …).
     """
 
-    name: str  # 'mma.qk'
-    role: str
+    name: str  # 'qk', unique in the schedule
+    role: str  # whose steps name it; '' if none do
     kind: str
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class End:
     """One end of a barrier: an operation, perhaps one part of it, of an instance.
 
     `instance`: a literal; or None for an operation without instances; or 'same' for the barrier's
-    own index (`s_full[s]: {after: "mma.qk[s]"}`); or 'all' (written `x[s]` under a barrier without
+    own index (`s_full[s]: {after: "qk[s]"}`); or 'all' (written `x[s]` under a barrier without
     an index: every instance takes part).
     """
 
@@ -198,7 +198,7 @@ class Schedule:
         raise KeyError(name)
 
     def operation(self, name: str) -> Operation:
-        """The operation of that full name."""
+        """The operation of that name (KeyError if there is none)."""
         for o in self.operations:
             if o.name == name:
                 return o

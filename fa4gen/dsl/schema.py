@@ -1,0 +1,388 @@
+"""The shapes that values may have: each shape reads a node, and says itself as JSON Schema.
+
+One definition serves both, so an editor's completion and the compiler agree. Reading reports every
+fault to the environment's bag and goes on; a value with a fault is None.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fa4gen.diag import Bag, Span
+
+from . import phrases
+from .expressions import Environment, nearest
+from .reader import Map, Node, Scalar, Seq
+
+Json = dict[str, object]
+
+_EXPRESSION = {"type": "string", "description": "an integer expression over parameters"}
+
+
+class Shape(Protocol):
+    """What a value looks like."""
+
+    def read(self, node: Node, env: Environment) -> object:
+        """The value, or None after reporting why not."""
+
+    def json(self) -> Json:
+        """The same as JSON Schema."""
+
+
+def _picked(one: Json) -> Json:
+    """Where a scalar stands, `{full: …, causal: …}` may stand too."""
+    by_mask = {
+        "type": "object",
+        "properties": {"full": one, "causal": one},
+        "required": ["full", "causal"],
+        "additionalProperties": False,
+    }
+    return {"anyOf": [one, by_mask]}
+
+
+def _describe(node: Node) -> str:
+    if isinstance(node, Scalar):
+        return f"`{node.text}`" if node.plain else f"the text `{node.text}`"
+    return "a list" if isinstance(node, Seq) else "a mapping"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name:
+    """A name, taken as it stands."""
+
+    pattern: str = phrases.NAME
+    what: str = "a name of lower-case letters, digits and `_`"
+
+    def read(self, node: Node, env: Environment) -> object:
+        """The text."""
+        node = env.pick(node)
+        if (
+            isinstance(node, Scalar)
+            and _matches(self.pattern, node.text)
+            and isinstance(node.value, str)
+        ):
+            return node.text
+        env.error("FA0106", f"{self.what} is expected, not {_describe(node)}", node.span)
+        return None
+
+    def json(self) -> Json:
+        """A string with a pattern."""
+        return _picked({"type": "string", "pattern": f"^{self.pattern}$"})
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few words, or a parameter that holds one."""
+
+    options: tuple[str, ...]
+
+    def read(self, node: Node, env: Environment) -> object:
+        """The word."""
+        node = env.pick(node)
+        if isinstance(node, Scalar) and node.text not in self.options:
+            node = env.resolve(node)
+        if isinstance(node, Scalar) and node.text in self.options:
+            return node.text
+        title = f"{_describe(node)} is none of {', '.join(f'`{o}`' for o in self.options)}"
+        fix = nearest(node.text, list(self.options)) if isinstance(node, Scalar) else ""
+        env.error("FA0109", title, node.span, fix if fix.startswith("write") else "")
+        return None
+
+    def json(self) -> Json:
+        """An enumeration."""
+        return _picked({"enum": list(self.options)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Integer:
+    """An integer, or an expression over parameters."""
+
+    low: int
+    high: int
+
+    def read(self, node: Node, env: Environment) -> object:
+        """The integer."""
+        value = env.integer(node)
+        if value is not None and not self.low <= value <= self.high:
+            env.error("FA0109", f"{value} is outside {self.low} … {self.high}", env.pick(node).span)
+            return None
+        return value
+
+    def json(self) -> Json:
+        """An integer in its range, or an expression."""
+        bounded = {"type": "integer", "minimum": self.low, "maximum": self.high}
+        return {"anyOf": [*_alternatives(_picked(bounded)), _EXPRESSION]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Depth:
+    """A number of stages, or `max`: as many as fit (read as None)."""
+
+    high: int = 32  # FA4's own bound; more stages than that hide nothing
+
+    def read(self, node: Node, env: Environment) -> object:
+        """The number; None for `max`."""
+        found = env.resolve(node)
+        if isinstance(found, Scalar) and found.text == "max":
+            return None
+        return Integer(low=1, high=self.high).read(node, env)
+
+    def json(self) -> Json:
+        """An integer, an expression, or `max`."""
+        return Integer(low=1, high=self.high).json()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A number, integer or not, or a parameter that holds one."""
+
+    low: float
+    high: float
+
+    def read(self, node: Node, env: Environment) -> object:
+        """The number, as float."""
+        found = env.resolve(node)
+        value = found.value if isinstance(found, Scalar) else None
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            env.error("FA0106", f"a number is expected, not {_describe(found)}", found.span)
+            return None
+        if not self.low <= value <= self.high:
+            env.error("FA0109", f"{value} is outside {self.low:g} … {self.high:g}", found.span)
+            return None
+        return float(value)
+
+    def json(self) -> Json:
+        """A number in its range, or a parameter's name."""
+        bounded = {"type": "number", "minimum": self.low, "maximum": self.high}
+        return {
+            "anyOf": [
+                *_alternatives(_picked(bounded)),
+                {"type": "string", "pattern": f"^{phrases.NAME}(\\.{phrases.NAME})*$"},
+            ]
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """`true` or `false`."""
+
+    def read(self, node: Node, env: Environment) -> object:
+        """The bool."""
+        found = env.resolve(node)
+        if isinstance(found, Scalar) and isinstance(found.value, bool):
+            return found.value
+        env.error("FA0106", f"`true` or `false` is expected, not {_describe(found)}", found.span)
+        return None
+
+    def json(self) -> Json:
+        """A boolean, or a parameter's name."""
+        return {
+            "anyOf": [
+                *_alternatives(_picked({"type": "boolean"})),
+                {"type": "string", "pattern": f"^{phrases.NAME}$"},
+            ]
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOf:
+    """A list of one shape; with `or_one`, a single value stands for a list of it."""
+
+    item: Shape
+    low: int = 1
+    high: int = 16
+    or_one: bool = False
+
+    def read(self, node: Node, env: Environment) -> object:
+        """A tuple, without the items at fault."""
+        found = env.pick(node)
+        if isinstance(found, Scalar) and not self.or_one:
+            found = env.resolve(found)
+        if isinstance(found, Scalar) and self.or_one:
+            items: tuple[Node, ...] = (found,)
+        elif isinstance(found, Seq):
+            items = found.items
+        else:
+            env.error("FA0106", f"a list is expected, not {_describe(found)}", found.span)
+            return None
+        if not self.low <= len(items) <= self.high:
+            env.error(
+                "FA0106",
+                f"{self.low} … {self.high} items are expected, not {len(items)}",
+                found.span,
+            )
+            return None
+        values = [self.item.read(i, env) for i in items]
+        return tuple(v for v in values if v is not None)
+
+    def json(self) -> Json:
+        """An array, or one item, or (for numbers) a parameter's name."""
+        array: Json = {
+            "type": "array",
+            "items": self.item.json(),
+            "minItems": self.low,
+            "maxItems": self.high,
+        }
+        other = (
+            self.item.json() if self.or_one else {"type": "string", "pattern": f"^{phrases.NAME}$"}
+        )
+        return {"anyOf": [array, other]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phrase:
+    """Steps or ends, as a text or a list of texts."""
+
+    pattern: str
+    separator: str
+    parse: Callable[[Node, Bag], object]
+
+    def read(self, node: Node, env: Environment) -> object:
+        """The tokens."""
+        node = env.pick(node)
+        scalars = node.items if isinstance(node, Seq) else (node,)
+        for s in scalars:
+            if not isinstance(s, Scalar) or not isinstance(s.value, str):
+                env.error("FA0106", f"names of operations are expected, not {_describe(s)}", s.span)
+                return None
+        return self.parse(node, env.bag)
+
+    def json(self) -> Json:
+        """A string of tokens, or a list of such strings."""
+        text: Json = {
+            "type": "string",
+            "pattern": f"^{self.pattern}({self.separator}{self.pattern})*$",
+        }
+        return _picked({"anyOf": [text, {"type": "array", "items": text}]})
+
+
+STEPS = Phrase(pattern=phrases.STEP, separator=" +", parse=phrases.steps)
+ENDS = Phrase(pattern=phrases.END, separator=r" *\| *", parse=phrases.ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Anything:
+    """Values that are read where they are used (parameters, patches)."""
+
+    def read(self, node: Node, env: Environment) -> object:  # noqa: ARG002 (one signature for all shapes)
+        """The node itself, if it is a mapping."""
+        if isinstance(node, Map):
+            return node
+        env.error("FA0106", f"a mapping is expected, not {_describe(node)}", node.span)
+        return None
+
+    def json(self) -> Json:
+        """Any object."""
+        return {"type": "object"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key of a record."""
+
+    shape: Shape
+    doc: str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fields:
+    """A record that was read: values by key, places of the keys, and its own place."""
+
+    values: Mapping[str, object]
+    keys: Mapping[str, Span]
+    span: Span
+
+    def has(self, key: str) -> bool:
+        """Whether the key was written (even if its value is at fault)."""
+        return key in self.keys
+
+    def at(self, key: str) -> Span:
+        """Where the key stands, else the record."""
+        return self.keys.get(key, self.span)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A mapping with known keys."""
+
+    what: str
+    keys: Mapping[str, Key] = field(default_factory=dict)
+
+    def read(self, node: Node, env: Environment) -> object:
+        """`Fields`; unknown and missing keys are reported."""
+        node = env.resolve(node)
+        if not isinstance(node, Map):
+            env.error("FA0106", f"{self.what} is a mapping, not {_describe(node)}", node.span)
+            return None
+        values = {}
+        for key, value in node.entries:
+            known = self.keys.get(key.text)
+            if known is None:
+                env.error(
+                    "FA0105",
+                    f"{self.what} has no key `{key.text}`",
+                    key.span,
+                    nearest(key.text, list(self.keys)),
+                )
+                continue
+            values[key.text] = known.shape.read(value, env)
+        for name, key_ in self.keys.items():
+            if key_.required and name not in values:
+                env.error("FA0107", f"{self.what} needs a key `{name}`: {key_.doc}", node.span)
+        return Fields(values=values, keys={k.text: k.span for k, _ in node.entries}, span=node.span)
+
+    def json(self) -> Json:
+        """An object without other keys."""
+        return {
+            "type": "object",
+            "properties": {
+                n: {"description": k.doc, **k.shape.json()} for n, k in self.keys.items()
+            },
+            "required": [n for n, k in self.keys.items() if k.required],
+            "additionalProperties": False,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A mapping from names that the author chooses to one shape."""
+
+    what: str
+    entry: Shape
+    pattern: str = phrases.NAME
+
+    def read(self, node: Node, env: Environment) -> object:
+        """A tuple of (key, value) for the entries without fault."""
+        if not isinstance(node, Map):
+            env.error(
+                "FA0106", f"{self.what} is a mapping of names, not {_describe(node)}", node.span
+            )
+            return ()
+        out = []
+        for key, value in node.entries:
+            if not _matches(self.pattern, key.text):
+                env.error("FA0108", f"`{key.text}` is no name in {self.what}", key.span)
+                continue
+            read = self.entry.read(value, env)
+            if read is not None:
+                out.append((key, read))
+        return tuple(out)
+
+    def json(self) -> Json:
+        """An object with keys of a pattern."""
+        return {
+            "type": "object",
+            "patternProperties": {f"^{self.pattern}$": self.entry.json()},
+            "additionalProperties": False,
+        }
+
+
+def _matches(pattern: str, text: str) -> bool:
+    return re.fullmatch(pattern, text) is not None
+
+
+def _alternatives(schema: Json) -> list[object]:
+    found = schema["anyOf"]
+    return list(found) if isinstance(found, list) else [schema]
