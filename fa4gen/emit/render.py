@@ -157,7 +157,14 @@ def _items(library: str) -> tuple[tuple[_Item, ...], tuple[str, ...]]:
                 decorators = "".join(f"@{ast.unparse(d)}\n" for d in node.decorator_list)
                 items.append(_Item(name=node.name, text=decorators + text, needs=needs))
             case ast.Assign(targets=[ast.Name(id=name)]):
-                items.append(_Item(name=name, text=_with_comment(source, node, text), needs=needs, constant=True))
+                items.append(
+                    _Item(
+                        name=name,
+                        text=_with_comment(source, node, text),
+                        needs=needs,
+                        constant=True,
+                    )
+                )
             case ast.Import() | ast.ImportFrom():
                 imports.append(text)
     return tuple(items), tuple(imports)

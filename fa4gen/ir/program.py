@@ -141,23 +141,22 @@ class TmaLoad(Stmt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UmmaStep:
-    """One tcgen05.mma: destination, A (descriptor or tensor memory), B, accumulate flag, as text."""
-
-    d: str
-    a: str
-    b: str
-    accumulate: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Umma(Stmt):
-    """A product on the tensor core, issued by one elected lane, in order with others of its unit."""
+    """A product on the tensor core, issued by one elected lane, in order with others of its unit.
+
+    `d`, `a`, `b` are expressions in the step `k` of depth 16, which runs from `k_first` to `k_end`;
+    `keep`: whether step `k` adds to what the accumulator holds.
+    """
 
     operation: str
     unit: str = "tensor"
     instruction: str  # name of the instruction descriptor
-    steps: tuple[UmmaStep, ...]
+    d: str
+    a: str
+    b: str
+    k_first: int
+    k_end: int
+    keep: str
     accesses: tuple[Access, ...]
 
 

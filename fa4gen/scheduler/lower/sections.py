@@ -97,7 +97,7 @@ def sections(schedule: Schedule, role: str) -> dict[str, tuple[Occurrence, ...]]
                 level=level,
                 prev=prev,
                 head=head,
-                span=step.span,
+                span=operation.span or step.span,
             )
 
     out: dict[str, list[Occurrence]] = {s: [] for s in SECTIONS}

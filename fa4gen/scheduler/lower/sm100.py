@@ -1,4 +1,558 @@
-"""Blackwell: tcgen05, tensor memory."""
+"""Blackwell: every operation as primitives, one statement an instruction; tcgen05 and tensor memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fa4gen.diag import error
+from fa4gen.ir.head import Head, TensorMap
+from fa4gen.ir.plan import Plan
+from fa4gen.ir.program import (
+    OWN,
+    Access,
+    Box,
+    Call,
+    Define,
+    NamedSync,
+    Pending,
+    ProxyFence,
+    Relative,
+    Slot,
+    Stmt,
+    TmaLoad,
+    TmaStore,
+    TmemWait,
+    Umma,
+)
+from fa4gen.ir.schedule import Buffer, Operation, Role, Schedule, Space
+
+from .cursors import Cursors
+from .events import OpEvent, PendingEvent
+from .regions import Storage, accesses
+from .sections import Occurrence, block_index
+from .tiles import tile_scheduler
+
+BOX_COLUMNS = 64  # of 16 bits: one 128-byte swizzled row
+K_STEP = 16  # depth of one tcgen05.mma of 16-bit operands
+ALL_COLUMNS = 512  # a CTA has the SM to itself, so that column 0 is where the allocation begins
+DTYPES = {"bf16": "BFloat16", "fp16": "Float16"}
+Touched = tuple[Access, ...]
 
 
-class Sm100: ...
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sm100:
+    """Chooses Blackwell's statements for one plan."""
+
+    plan: Plan
+    storage: Storage
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule of the plan."""
+        return self.plan.schedule
+
+    @property
+    def dtype(self) -> str:
+        """The element type in cutlass."""
+        return DTYPES[self.schedule.dtype]
+
+    # geometry ------------------------------------------------------------------------------------------
+    def _product(self, *, fresh: bool) -> Operation:
+        return next(
+            o for o in self.schedule.operations if o.kind == "umma" and bool(o.writes) == fresh
+        )
+
+    def _tile_m(self) -> int:
+        return self._buffer_of(self._product(fresh=True).a).tile[0]
+
+    def tile_rows(self) -> int:
+        """Rows of Q in a CTA's tile: one MMA tile for each instance."""
+        return self._tile_m() * self.schedule.index.count
+
+    def block_keys(self) -> int:
+        """Keys of a KV block."""
+        return self._buffer_of(self._product(fresh=True).b).tile[0]
+
+    def _buffer_of(self, item: str | None) -> Buffer:
+        return self.schedule.buffer_of(item or "")
+
+    def _boxes(self, item: str) -> int:
+        return -(-self._buffer_of(item).tile[1] // BOX_COLUMNS)
+
+    def _box_elements(self, item: str) -> int:
+        return self._buffer_of(item).tile[0] * BOX_COLUMNS
+
+    def _tile_elements(self, item: str) -> int:
+        """Pitch of a ring's slots (or of instances): that of its largest tile."""
+        buffer = self._buffer_of(item)
+        return next(p.tile_bytes for p in self.plan.smem if p.buffer == buffer.name) // 2
+
+    def tx_bytes(self, o: Occurrence) -> int:
+        """Bytes that one load brings; rows past the end of the tensor count too."""
+        item = o.operation.writes[0]
+        return self._boxes(item) * self._box_elements(item) * 2
+
+    def _column(self, item: str, instance: int | Relative | None) -> str:
+        """First tensor memory column of an item's tile, as an expression."""
+        columns = self.plan.columns[self._buffer_of(item).name]
+        if instance is OWN:
+            step = columns[1] - columns[0] if len(columns) > 1 else 0
+            return f"{columns[0]} + own * {step}" if step else str(columns[0])
+        return str(columns[instance if isinstance(instance, int) else 0])
+
+    # statements ----------------------------------------------------------------------------------------
+    def operation(self, event: OpEvent, cursors: Cursors) -> list[Stmt]:
+        """The statements of one operation."""
+        o = event.occurrence
+        touched = accesses(self.schedule, self.storage, o)
+        match o.operation.kind:
+            case "tma_load":
+                return [self._load(event, touched, cursors)]
+            case "umma":
+                return [self._umma(o, touched, cursors)]
+            case "row_max":
+                return self._row_max(o, touched)
+            case "rescale_factor":
+                return self._rescale_factor(o, touched)
+            case "exp2_convert":
+                return self._exp2(o, touched)
+            case "row_sum":
+                pairs = " + ".join(f"e{n}" for n in range(self._exp_parts()))
+                return [self._call(o, "row_sum", ("total", "factor", pairs), (), ("total",))]
+            case "write_stats":
+                args = (self._stats(), self._stats_index(o), str(self._tile_m()), "total", "m")
+                return [self._call(o, "write_final", args, touched)]
+            case "read_scale":
+                if _absent(o):
+                    return []
+                args = (self._stats(), self._stats_index(o))
+                return [self._call(o, "read_scale", args, touched, (self._factor(o),))]
+            case "scale_rows":
+                return [] if _absent(o) else self._scale_rows(o, touched)
+            case "normalise_store":
+                return self._store_o(o, touched)
+            case "tma_store":
+                return self._tma_store(o, touched)
+        raise error(
+            "FA0601",
+            f"`{o.operation.name}`: {self.schedule.target} has no `{o.operation.kind}`",
+            span=o.span,
+        )
+
+    def pending(self, event: PendingEvent, role: Role) -> list[Stmt]:
+        """A wait for the role's bulk stores."""
+        return [
+            Pending(unit=f"{event.unit.value}_{role.name}", groups=event.groups, prev=event.prev)
+        ]
+
+    def _call(
+        self,
+        o: Occurrence,
+        function: str,
+        args: tuple[str, ...],
+        touched: Touched,
+        results: tuple[str, ...] = (),
+    ) -> Call:
+        return Call(
+            operation=o.operation.name,
+            results=results,
+            function=function,
+            args=args,
+            accesses=touched,
+            span=o.span,
+            prev=o.prev,
+        )
+
+    def _load(self, event: OpEvent, touched: Touched, cursors: Cursors) -> TmaLoad:
+        o = event.occurrence
+        item = o.operation.writes[0]
+        (signal,) = event.signals
+        buffer = self._buffer_of(item)
+        ring = self.plan.stages[buffer.name] > 1
+        slot = cursors.slot(self.schedule.ring_barrier(item, "empty"), item) if ring else ""
+        base = f"raw_{buffer.name}"
+        if ring:
+            base += f" + {slot} * {self._tile_elements(item)}"
+        if isinstance(o.instance, int) and o.instance:
+            base += f" + {o.instance * self._tile_elements(item)}"
+        row, head = f"{block_index(o)} * {buffer.tile[0]}", "head_kv"
+        if o.level == "tile":
+            offset = (
+                f" + {o.instance * self._tile_m()}"
+                if isinstance(o.instance, int) and o.instance
+                else ""
+            )
+            row, head = f"m_block * {self.tile_rows()}{offset}", "head"
+        return TmaLoad(
+            operation=o.operation.name,
+            on=Slot(barrier=signal.barrier, instance=signal.instance, slot=slot),
+            tx_bytes=self.tx_bytes(o),
+            tensor_map=f"tma_{item}",
+            boxes=tuple(
+                Box(
+                    smem=f"{base} + {n * self._box_elements(item)}",
+                    coords=(str(n * BOX_COLUMNS), row, head, "batch"),
+                )
+                for n in range(self._boxes(item))
+            ),
+            accesses=touched,
+            span=o.span,
+            prev=o.prev,
+        )
+
+    def _umma(self, o: Occurrence, touched: Touched, cursors: Cursors) -> Umma:
+        op = o.operation
+        fresh = bool(op.writes)
+        result = (op.writes or op.updates)[0]
+        b = op.b or ""
+        slot = ""
+        if self.plan.stages[self._buffer_of(b).name] > 1:
+            taken = cursors.slot(self.schedule.ring_barrier(b, "full"), b)
+            slot = f"{taken} * {self._tile_elements(b) * 2} + "
+        if fresh:
+            steps = (0, self.schedule.head_dim // K_STEP)
+            a_off = f"{(o.instance if isinstance(o.instance, int) else 0) * self._tile_elements(op.a or '') * 2}"
+            a = f"desc_{op.a}.advance_start_address({a_off} + {_k_major(self._box_elements(op.a or '') * 2)})"
+            off = _k_major(self._box_elements(b) * 2)
+            keep = "k > 0"
+        else:
+            first, keys = self._part(self._buffer_of(op.a), o)
+            steps = (first // K_STEP, (first + keys) // K_STEP)
+            a = f"p.make_tmem_ptr(Int32({self._column(op.a or '', o.instance)} + {K_STEP // 2} * k), Float32)"
+            off = f"k * {K_STEP * BOX_COLUMNS * 2}"
+            keep = f"{_continues(o)} if k == 0 else True"
+        return Umma(
+            operation=op.name,
+            instruction=f"idesc_{op.name}",
+            d=f"p.make_tmem_ptr(Int32({self._column(result, o.instance)}), Float32)",
+            a=a,
+            b=f"desc_{b}.advance_start_address({slot}{off})",
+            k_first=steps[0],
+            k_end=steps[1],
+            keep=keep,
+            accesses=touched,
+            span=o.span,
+            prev=o.prev,
+        )
+
+    def _row_max(self, o: Occurrence, touched: Touched) -> list[Stmt]:
+        source = o.operation.reads[0]
+        load = self._call(
+            o,
+            "load_row",
+            (f"lanes + {self._column(source, o.instance)}", str(self.block_keys())),
+            touched,
+            ("s",),
+        )
+        wait = TmemWait(kind="load", span=o.span, prev=o.prev)
+        mask = [self._mask(o)] if o.operation.options.get("mask") else []
+        top = self._call(o, "row_max", ("s", "m"), (), ("m_new",))
+        return [load, wait, *mask, top]
+
+    def _mask(self, o: Occurrence) -> Call:
+        left = f"seqlen_k - {block_index(o)} * {self.block_keys()}"
+        if self.schedule.causal:
+            args = ("s", left, f"q_row + {left} - seqlen_q")
+            return self._call(o, "mask_causal", args, (), ("s",))
+        return self._call(o, "mask_length", ("s", left), (), ("s",))
+
+    def _rescale_factor(self, o: Occurrence, touched: Touched) -> list[Stmt]:
+        threshold = str(o.operation.options.get("threshold", 0))
+        decide = self._call(
+            o,
+            "rescale_factor",
+            ("m", "m_new", "scale_log2", threshold),
+            (),
+            ("m", "factor", "bias"),
+        )
+        if not o.operation.writes:
+            return [decide]
+        return [
+            decide,
+            self._call(o, "write_scale", (self._stats(), self._stats_index(o), "factor"), touched),
+        ]
+
+    def _exp2(self, o: Occurrence, touched: Touched) -> list[Stmt]:
+        target = o.operation.writes[0]
+        first, keys = self._part(self._buffer_of(target), o)
+        share, degree = self._mix(o.operation)
+        args = (
+            "s",
+            "scale_log2",
+            "bias",
+            str(first),
+            str(keys),
+            str(polynomial_pairs(self.block_keys(), share)),
+            str(degree),
+            f"lanes + {self._column(target, o.instance)}",
+            self.dtype,
+        )
+        call = self._call(o, "exp2_part", args, touched, (f"e{o.part or 0}",))
+        return [call, TmemWait(kind="store", span=o.span, prev=o.prev)]
+
+    def _mix(self, operation: Operation) -> tuple[float, int]:
+        mix = operation.options.get("mix")
+        if not isinstance(mix, Mapping):
+            return 0.0, 3
+        return float(mix.get("fma_share", 0.0)), int(mix.get("degree", 3))
+
+    def _part(self, buffer: Buffer, o: Occurrence) -> tuple[int, int]:
+        """First key and number of keys of a part of P."""
+        if o.part is None:
+            return 0, self.block_keys()
+        return sum(buffer.parts[: o.part]), buffer.parts[o.part]
+
+    def _exp_parts(self) -> int:
+        exp = next(o for o in self.schedule.operations if o.kind == "exp2_convert")
+        return max(1, len(self._buffer_of(exp.writes[0]).parts))
+
+    def _scale_rows(self, o: Occurrence, touched: Touched) -> list[Stmt]:
+        target = o.operation.updates[0]
+        lazy = o.operation.options.get("skip_when_unchanged")
+        function = "scale_columns_if_moved" if lazy else "scale_columns"
+        args = (
+            f"lanes + {self._column(target, o.instance)}",
+            self._factor(o),
+            str(self.schedule.head_dim_v),
+        )
+        return [
+            self._call(o, function, args, touched),
+            TmemWait(kind="store", span=o.span, prev=o.prev),
+        ]
+
+    def _store_o(self, o: Occurrence, touched: Touched) -> list[Stmt]:
+        op = o.operation
+        source = next(i for i in op.reads if self._buffer_of(i).space is Space.TMEM)
+        out = op.writes[0]
+        stats = [i for i in op.reads if i != source]
+        own = isinstance(o.instance, int)
+        total, top = (f"total_{o.instance}", f"m_{o.instance}") if stats and own else ("total", "m")
+        made: list[Stmt] = []
+        if stats:
+            args = (self._stats(), self._stats_index(o), str(self._tile_m()))
+            made.append(self._call(o, "read_final", args, touched, (total, top)))
+        offset = o.instance if own else "own"
+        words = self._tile_elements(out) // 2
+        address = f"lanes + {self._column(source, o.instance)}"
+        args = (
+            address,
+            total,
+            str(self.schedule.head_dim_v),
+            self.dtype,
+            f"raw_{self._buffer_of(out).name} + {offset} * {words}",
+            "row",
+            str(self._tile_m()),
+        )
+        made.append(self._call(o, "store_o", args, touched if not stats else (), ()))
+        row = f"m_block * {self.tile_rows()} + {offset} * {self._tile_m()} + row"
+        args = ("lse", total, top, "scale_log2", "batch", "head", row, "seqlen_q")
+        made.append(self._call(o, "write_lse", args, ()))
+        return [*made, ProxyFence(span=o.span)]
+
+    def _tma_store(self, o: Occurrence, touched: Touched) -> list[Stmt]:
+        item = o.operation.reads[0]
+        offset = o.instance if isinstance(o.instance, int) else "own"
+        words = self._tile_elements(item) // 2
+        base = f"raw_{self._buffer_of(item).name} + {offset} * {words}"
+        row = f"m_block * {self.tile_rows()} + {offset} * {self._tile_m()}"
+        join = [
+            NamedSync(
+                on=Slot(
+                    barrier=f"{o.operation.role}_join",
+                    instance=o.instance if o.instance is OWN else None,
+                ),
+                span=o.span,
+            )
+        ]
+        store = TmaStore(
+            operation=o.operation.name,
+            unit=f"tma_store_{o.operation.role}",
+            tensor_map="tma_o",
+            boxes=tuple(
+                Box(
+                    smem=f"{base} + {n * self._tile_m() * BOX_COLUMNS // 2}",
+                    coords=(str(n * BOX_COLUMNS), row, "head", "batch"),
+                )
+                for n in range(-(-self.schedule.head_dim_v // BOX_COLUMNS))
+            ),
+            accesses=touched,
+            span=o.span,
+        )
+        return [*(join if self.schedule.role(o.operation.role).warps > 1 else []), store]
+
+    def _stats(self) -> str:
+        return "stats_array"
+
+    def _stats_index(self, o: Occurrence) -> str:
+        """Each instance has two rows: the factor (then the sum), and the maximum."""
+        step = 2 * self._tile_m()
+        if isinstance(o.instance, int):
+            return f"{o.instance * step} + row"
+        return f"own * {step} + row"
+
+    def _factor(self, o: Occurrence) -> str:
+        """The factor of O: read from another role, or still in this one's registers."""
+        return f"factor_{o.instance}" if isinstance(o.instance, int) else "factor"
+
+    # declarations --------------------------------------------------------------------------------------
+    def joins(self) -> dict[str, str]:
+        """Roles whose warps must meet before one of them stores what all have written."""
+        return {
+            f"{o.role}_join": o.role
+            for o in self.schedule.operations
+            if o.kind == "tma_store" and self.schedule.role(o.role).warps > 1
+        }
+
+    def uniform(self, role: Role) -> bool:
+        """Whether block 0 is like every other block: a running maximum of -inf makes it so."""
+        return bool(role.name)
+
+    def begin(self, role: Role) -> tuple[Stmt, ...]:
+        """At the start of each tile: an empty row."""
+        return ()
+
+    def setup(self, role: Role) -> tuple[Define, ...]:
+        """What a role computes once, inside its branch (a value kept across roles is spilled)."""
+        if role.warps < 4:
+            return ()
+        out = [
+            ("row", "cute.arch.thread_idx()[0] % 128"),
+            ("lanes", "(warp % 4) * (32 << 16)"),
+            ("warp_in_role", "warp % 4"),
+        ]
+        if role.per:
+            out.append(("own", f"(warp >> 2) - {self.plan.first_warp[role.name] // 4}"))
+        return tuple(Define(name=a, text=b) for a, b in out)
+
+    def tile(self, role: Role) -> tuple[Define, ...]:
+        """Values of one work tile, computed where they are used."""
+        rows, keys = self.tile_rows(), self.block_keys()
+        kinds = {o.kind for o in self.schedule.operations if o.role == role.name}
+        blocks = (
+            f"kv_blocks_causal(seqlen_q, seqlen_k, m_block, {rows}, {keys})"
+            if self.schedule.causal
+            else f"kv_blocks(seqlen_k, {keys})"
+        )
+        out = [("n_blocks", blocks)]
+        if "tma_load" in kinds:
+            out.append(("head_kv", "head // ratio"))
+        if "row_max" in kinds:
+            out += [("m", "Float32(NEG_INF)"), ("total", "Float32(0.0)")]
+            if self.schedule.causal:
+                first = f"m_block * {rows} + own * {self._tile_m()}"
+                out.append(("q_row", f"{first} + row"))
+                out.append(
+                    (
+                        "n_masked",
+                        f"masked_blocks_causal(seqlen_q, seqlen_k, {first}, n_blocks, {keys})",
+                    )
+                )
+        return tuple(Define(name=a, text=b) for a, b in out)
+
+    def head(self, base: tuple[Define, ...], mbarriers: tuple[tuple[str, str], ...]) -> Head:
+        """Shared memory, descriptors, tensor maps, launch."""
+        s = self.schedule
+        declare = [
+            (
+                "mbar_array",
+                f"cutlass.Array(Int64, {len(mbarriers)}, space=cutlass.AddressSpace.smem)",
+            ),
+            ("tmem_address", "cutlass.Array(Int32, 1, space=cutlass.AddressSpace.smem)"),
+        ]
+        tiles = [p for p in self.plan.smem if p.alignment == 1024]
+        for placed in self.plan.smem:
+            aligned = ", alignment=1024" if placed in tiles else ""
+            kind, size = ("Float32", 4) if placed not in tiles else (self.dtype, 2)
+            if placed.buffer == self._out_buffer():
+                kind, size = "Int32", 4
+            count = placed.total_bytes // size
+            declare.append(
+                (
+                    f"{placed.buffer}_array",
+                    f"cutlass.Array({kind}, {count}, space=cutlass.AddressSpace.smem{aligned})",
+                )
+            )
+        declare.append(("mbar", "mbar_array.data_ptr()"))
+        declare += [(f"raw_{p.buffer}", f"{p.buffer}_array.data_ptr()") for p in tiles]
+        qk, pv = self._product(fresh=True), self._product(fresh=False)
+        for item, leading in ((qk.a, 16), (qk.b, 16), (pv.b, self._box_elements(pv.b or "") * 2)):
+            array = f"{self._buffer_of(item).name}_array"
+            declare.append(
+                (
+                    f"desc_{item}",
+                    f"p.Tcgen05SmemDesc.build({array}, leading_byte_offset={leading}, stride_byte_offset=1024, layout=2)",
+                )
+            )
+        types = f"c_dtype=Float32, a_dtype={self.dtype}, b_dtype={self.dtype}"
+        declare.append(
+            (
+                f"idesc_{qk.name}",
+                f"p.Tcgen05InstrDesc.build({types}, n_dim={self.block_keys()}, m_dim={self._tile_m()})",
+            )
+        )
+        declare.append(
+            (
+                f"idesc_{pv.name}",
+                f"p.Tcgen05InstrDesc.build({types}, n_dim={s.head_dim_v}, m_dim={self._tile_m()}, b_major=1)",
+            )
+        )
+        maps = [(i, self._buffer_of(i).tile[0]) for i in (qk.a, qk.b, pv.b)]
+        return Head(
+            dtype=self.dtype,
+            constants=base,
+            functions=(),
+            maps=(
+                *(
+                    TensorMap(name=f"tma_{i}", tensor=str(i), rows=r, cols=BOX_COLUMNS)
+                    for i, r in maps
+                ),
+                TensorMap(name="tma_o", tensor="o", rows=self._tile_m(), cols=BOX_COLUMNS),
+            ),
+            parameters=(),
+            arguments=(),
+            declare=tuple(Define(name=a, text=b) for a, b in declare),
+            launch=(),
+            tiles=tile_scheduler(s, self.tile_rows()),
+            mbarriers=mbarriers,
+            tmem_columns=ALL_COLUMNS,
+            alloc_warp=self.plan.first_warp[qk.role],
+            head_dim=s.head_dim,
+            head_dim_v=s.head_dim_v,
+        )
+
+    def _out_buffer(self) -> str:
+        return self._buffer_of(
+            next(o.writes[0] for o in self.schedule.operations if o.kind == "normalise_store")
+        ).name
+
+
+def polynomial_pairs(keys: int, share: float) -> tuple[int, ...]:
+    """Pairs of a row whose exponentials go to the FMA units: `share` of the keys, evenly spread.
+
+    The last fragment of 32 keys stays with MUFU: its result is waited for soonest.
+    """
+    count = round(share * keys / 2)
+    room = max((keys - 32) // 2, 1)
+    if count > room:
+        room = keys // 2
+    return tuple(n for n in range(room) if (n + 1) * count // room > n * count // room)
+
+
+def _absent(o: Occurrence) -> bool:
+    """Nothing to do at a tile's first block, where O is still empty."""
+    return o.head and o.operation.options.get("first") == "none"
+
+
+def _k_major(box_bytes: int) -> str:
+    """Byte offset of K step `k` in a K-major tile: 32 bytes a step, a box every four."""
+    return f"(k // 4) * {box_bytes} + (k % 4) * 32"
+
+
+def _continues(o: Occurrence) -> str:
+    """Whether O already holds earlier blocks when this product adds to it."""
+    match o.section:
+        case "first":
+            return "False"
+        case "last":
+            return "(n_blocks > 1)"
+        case _:
+            return "(i > 0)" if o.prev or o.uniform else "True"

@@ -220,7 +220,10 @@ class Sm90:
         )
         store = self._call(o, "store_o", args, touched, ("row_lse",))
         write = self._call(
-            o, "write_lse", ("lse", "row_lse[0]", "row_lse[1]", "batch", "head", "q_row + lane_row", "seqlen_q"), ()
+            o,
+            "write_lse",
+            ("lse", "row_lse[0]", "row_lse[1]", "batch", "head", "q_row + lane_row", "seqlen_q"),
+            (),
         )
         return [store, write, ProxyFence(span=o.span)]
 

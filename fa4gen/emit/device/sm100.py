@@ -1,0 +1,195 @@
+"""Device functions of the Blackwell attention forward; plain functions, run at trace time.
+
+One thread holds one row: `s` is a list of its scores, `m` and `total` its running maximum (of
+unscaled scores) and sum. Tensor memory addresses are (lane << 16) + column; a warp reaches the 32
+lanes of its place in its warpgroup.
+"""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32
+from cutlass.experimental import primitives as p
+
+NEG_INF = float("-inf")
+LN2 = 0.6931471805599453
+FRAGMENT = 32  # keys whose exponentials are computed and stored together
+ROUND = 12582912.0  # 2^23 + 2^22: adding it leaves the integer part in the low bits
+# minimax polynomials of 2^x on [0, 1) by degree, constant term first (FlashAttention-4, table of utils)
+EXP2 = {
+    1: (1.0, 0.922497093677520751953125),
+    2: (1.0, 0.6657850742340087890625, 0.330107033252716064453125),
+    3: (1.0, 0.695146143436431884765625, 0.227564394474029541015625, 0.077119089663028717041015625),
+    4: (
+        1.0,
+        0.693042695522308349609375,
+        0.2412912547588348388671875,
+        0.052225358784198760986328125,
+        0.013434938155114650726318359375,
+    ),
+    5: (
+        1.0,
+        0.693151414394378662109375,
+        0.24016360938549041748046875,
+        0.055802188813686370849609375,
+        0.00901452265679836273193359375,
+        0.00186810153536498546600341796875,
+    ),
+}
+
+
+def load_row(address, columns):
+    """A row of float32 from tensor memory, 32 columns a load; valid after tcgen05.wait::ld."""
+    s = []
+    for c in range(0, columns, 32):
+        v = p.tcgen05_ld("32x32b", p.make_tmem_ptr(address + c, Float32), num=32)
+        s += [v[j] for j in range(32)]
+    return s
+
+
+def mask_length(s, left):
+    """Keys at or beyond column `left` of the block do not exist."""
+    return [cutlass.select_(left > j, s[j], Float32(NEG_INF)) for j in range(len(s))]
+
+
+def mask_causal(s, left, diagonal):
+    """As `mask_length`; and columns beyond `diagonal` are not seen."""
+    limit = cutlass.min(left, diagonal + 1)
+    return [cutlass.select_(limit > j, s[j], Float32(NEG_INF)) for j in range(len(s))]
+
+
+def row_max(s, old):
+    """The running maximum: a tree over four accumulators, fused to three-input maxima."""
+    m = [old, s[1], s[2], s[3]]
+    m[0] = cute.arch.fmax(m[0], s[0])
+    for i in range(4, len(s)):
+        m[i % 4] = cute.arch.fmax(m[i % 4], s[i])
+    return cute.arch.fmax(cute.arch.fmax(m[0], m[1]), cute.arch.fmax(m[2], m[3]))
+
+
+def rescale_factor(m, m_new, scale_log2, threshold):
+    """(maximum to use, factor of what was summed so far, -maximum * scale).
+
+    The maximum stays where it grew by at most `threshold` (log2 units): sums and O then share the
+    old reference, and normalisation at the end is exact all the same. 0 is the classical algorithm.
+    """
+    safe = cutlass.select_(m_new == NEG_INF, Float32(0.0), m_new)  # a row without keys so far
+    drop = (m - safe) * scale_log2
+    if threshold == 0:
+        return m_new, cute.math.exp2(drop, fastmath=True), -safe * scale_log2
+    keep = drop >= -float(threshold)
+    used = cutlass.select_(keep, m, safe)
+    factor = cutlass.select_(keep, Float32(1.0), cute.math.exp2(drop, fastmath=True))
+    return cutlass.select_(keep, m, m_new), factor, -used * scale_log2
+
+
+def exp2_polynomial(x, y, degree):
+    """2**x, 2**y on FMA units: clamp, split off the integer part, Horner, add it to the exponent."""
+    x, y = cute.arch.fmax(x, -127.0), cute.arch.fmax(y, -127.0)
+    r = cute.arch.add_packed_f32x2((x, y), (Float32(ROUND), Float32(ROUND)), rnd="rm")
+    f = cute.arch.sub_packed_f32x2((x, y), cute.arch.sub_packed_f32x2(r, (Float32(ROUND), Float32(ROUND))))
+    coefficients = EXP2[degree]
+    acc = (Float32(coefficients[-1]), Float32(coefficients[-1]))
+    for c in coefficients[-2::-1]:
+        acc = cute.arch.fma_packed_f32x2(acc, f, (Float32(c), Float32(c)))
+    return tuple((a.bitcast(Int32) + (b.bitcast(Int32) << 23)).bitcast(Float32) for a, b in zip(acc, r))
+
+
+def pack(pairs, dtype):
+    """Pairs of float32, rounded to 16 bits and packed two to a word."""
+    flat = [e for pair in pairs for e in pair]
+    return cutlass.Vector.from_elements(flat, Float32).to(dtype).bitcast(Int32)
+
+
+def exp2_part(s, scale_log2, bias, first, keys, polynomial, degree, address, dtype):
+    """Exponentials of keys `first` … `first + keys`, also stored as packed P; returns their pairs.
+
+    `polynomial`: indices of the row's pairs that go to the FMA units instead of MUFU.
+    """
+    out = []
+    for start in range(first, first + keys, FRAGMENT):
+        width = min(FRAGMENT, first + keys - start)
+        part = []
+        for j in range(start, start + width, 2):
+            x, y = cute.arch.fma_packed_f32x2((s[j], s[j + 1]), (scale_log2, scale_log2), (bias, bias))
+            if j // 2 in polynomial:
+                part.append(exp2_polynomial(x, y, degree))
+            else:
+                part.append((cute.math.exp2(x, fastmath=True), cute.math.exp2(y, fastmath=True)))
+        p.tcgen05_st("32x32b", p.make_tmem_ptr(address + start // 2, Int32), pack(part, dtype))
+        out += part
+    return out
+
+
+def row_sum(total, factor, pairs):
+    """The running sum with this block's exponentials, four packed accumulators."""
+    parts = [(total * factor, Float32(0.0)), pairs[1], pairs[2], pairs[3]]
+    parts[0] = cute.arch.add_packed_f32x2(parts[0], pairs[0])
+    for j in range(4, len(pairs)):
+        parts[j % 4] = cute.arch.add_packed_f32x2(parts[j % 4], pairs[j])
+    a = cute.arch.add_packed_f32x2(parts[0], parts[1])
+    a = cute.arch.add_packed_f32x2(a, cute.arch.add_packed_f32x2(parts[2], parts[3]))
+    return a[0] + a[1]
+
+
+def write_scale(stats, index, factor):
+    """The factor of O, for the role that rescales."""
+    stats[index] = factor
+
+
+def write_final(stats, index, rows, total, m):
+    """Row sum and maximum, for the role that normalises."""
+    stats[index] = total
+    stats[index + rows] = m
+
+
+def read_scale(stats, index):
+    """The factor that `write_scale` left."""
+    return stats[index]
+
+
+def read_final(stats, index, rows):
+    """(row sum, row maximum) that `write_final` left."""
+    return stats[index], stats[index + rows]
+
+
+def scale_columns(address, factor, columns):
+    """Multiplies a row of O in tensor memory; stored after tcgen05.wait::st."""
+    for c in range(0, columns, 16):
+        pointer = p.make_tmem_ptr(address + c, Float32)
+        v = p.tcgen05_ld("32x32b", pointer, num=16)
+        p.tcgen05_wait("load")
+        out = []
+        for j in range(0, 16, 2):
+            out += cute.arch.mul_packed_f32x2((v[j], v[j + 1]), (factor, factor))
+        p.tcgen05_st("32x32b", pointer, cutlass.Vector.from_elements(out, Float32))
+
+
+@cute.jit
+def scale_columns_if_moved(address: Int32, factor: Float32, columns: cutlass.Constexpr):
+    """`scale_columns` where any row of the warp has moved its maximum."""
+    if cute.arch.vote_any_sync(factor < 1.0):
+        scale_columns(address, factor, columns)
+
+
+def store_o(address, total, columns, dtype, smem, row, box_rows):
+    """O over its row sum into 128-byte-swizzled boxes of 64 columns; `smem` points to 32-bit words."""
+    inverse = cutlass.select_(total == 0.0, Float32(1.0), cute.arch.rcp_approx(total))
+    for c in range(columns // 16):
+        v = p.tcgen05_ld("32x32b", p.make_tmem_ptr(address + 16 * c, Float32), num=16)
+        p.tcgen05_wait("load")
+        w = pack([(v[j] * inverse, v[j + 1] * inverse) for j in range(0, 16, 2)], dtype)
+        for h in range(2):
+            chunk = ((2 * c + h) % 8) ^ (row % 8)
+            word = ((2 * c + h) // 8) * box_rows * 32 + row * 32 + chunk * 4
+            quad = cutlass.Vector.from_elements([w[4 * h + q] for q in range(4)], Int32)
+            (smem + word).store(quad, alignment=16)
+
+
+@cute.jit
+def write_lse(
+    lse: cute.Tensor, total: Float32, m: Float32, scale_log2: Float32, batch: Int32, head: Int32, row: Int32, seqlen_q: Int32
+):
+    """The natural logarithm of a row's sum of exponentials; -inf for a row without keys."""
+    value = (m * scale_log2 + cute.math.log2(total, fastmath=True)) * LN2
+    if row < seqlen_q:
+        lse[batch, head, row] = cutlass.select_(total == 0.0, Float32(NEG_INF), value)
