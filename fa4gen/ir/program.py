@@ -111,13 +111,17 @@ class NamedArrive(Stmt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Stmt):
-    """The role's own work: `results = function(args)`, a device function of `emit.device`."""
+    """The role's own work: `results = function(args)`, a device function of `emit.device`.
+
+    `settled`: the function itself waits for the tensor memory loads that it begins (tcgen05.wait::ld).
+    """
 
     operation: str
     results: tuple[str, ...] = ()
     function: str
     args: tuple[str, ...] = ()
     accesses: tuple[Access, ...] = ()
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

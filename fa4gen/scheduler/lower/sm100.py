@@ -1,7 +1,7 @@
 """Blackwell: every operation as primitives, one statement an instruction; tcgen05 and tensor memory."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fa4gen.diag import error
 from fa4gen.ir.head import Head, TensorMap
@@ -342,7 +342,8 @@ class Sm100:
             "row",
             str(self._tile_m()),
         )
-        made.append(self._call(o, "store_o", args, touched if not stats else (), ()))
+        store = self._call(o, "store_o", args, touched if not stats else (), ())
+        made.append(replace(store, settled=True))  # it waits for each load of O itself
         row = f"m_block * {self.tile_rows()} + {offset} * {self._tile_m()} + row"
         args = ("lse", total, top, "scale_log2", "batch", "head", row, "seqlen_q")
         made.append(self._call(o, "write_lse", args, ()))
