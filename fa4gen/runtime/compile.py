@@ -20,6 +20,7 @@ from fa4gen.diag import Diagnostic, Fa4genError, Note, Span, error
 from fa4gen.options import Options, child_environment
 
 from . import dsl_process
+from .cache import Cache, key_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,22 +67,26 @@ class Compiled:
 FILES = ("kernel.ptx", "lines.ptx", "kernel.cubin", "kernel.so", "remarks.txt")
 
 
-def compile_source(request: Request, folder: Path, options: Options) -> Compiled:
-    """Compiles into `folder`, which appears as a whole or not at all, and replaces an older one.
+def compile_cached(request: Request, options: Options) -> Compiled:
+    """What compiling makes, from the disk cache if it is there. Errors: `compile_into`, FA0707."""
+    about = {"name": request.name, "target": request.target}
+    key = key_of(name=request.name, text=request.text, target=request.target)
+    cache = Cache(folder=options.cache_dir / "kernels")
+    entry = cache.get(key, about, lambda folder: compile_into(request, folder, options))
+    return Compiled(folder=entry.folder)
+
+
+def compile_into(request: Request, folder: Path, options: Options) -> None:
+    """Compiles, and puts the files of a `Compiled` into `folder`, which exists and is empty.
 
     Raises `Fa4genError`: FA0701 the DSL refuses the text, FA0702 ptxas refuses the PTX, both with
     the line of the schedule; FA0703 no answer in time or a crash; FA0704 the linker; FA0705 the DSL
     is not installed.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    work = Path(tempfile.mkdtemp(prefix=f"fa4gen.{request.name}."))
     keep = False
     try:
-        made = work / "made"
-        made.mkdir()
-        _compile_in(request, work, made, options)
-        shutil.rmtree(folder, ignore_errors=True)
-        made.rename(folder)
+        _compile_in(request, work, folder, options)
     except Fa4genError:
         keep = options.debug
         if keep:
@@ -90,6 +95,15 @@ def compile_source(request: Request, folder: Path, options: Options) -> Compiled
     finally:
         if not keep:
             shutil.rmtree(work, ignore_errors=True)
+
+
+def copy_to(compiled: Compiled, folder: Path) -> Compiled:
+    """Copies the files into `folder`, made if need be; a reader sees each whole, old or new."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        partial = folder / f".{name}.{os.getpid()}"
+        shutil.copyfile(compiled.folder / name, partial)
+        partial.replace(folder / name)
     return Compiled(folder=folder)
 
 
@@ -106,7 +120,7 @@ def _compile_in(request: Request, work: Path, made: Path, options: Options) -> N
     ptx = (work / "kernel.ptx").read_text()
     (made / "lines.ptx").write_text(ptx)
     (made / "kernel.ptx").write_text(without_lines(ptx))
-    (work / "kernel.cubin").rename(made / "kernel.cubin")
+    shutil.copyfile(work / "kernel.cubin", made / "kernel.cubin")
     said = ptxas_remarks(job.log.read_text(errors="replace"))
     (made / "remarks.txt").write_text("".join(f"{r}\n" for r in said))
 

@@ -51,8 +51,9 @@ def describe(failure: BaseException, name: str) -> dict[str, object]:
     error: BaseException | None = failure
     while error is not None and error not in chain:
         chain.append(error)
-        if getattr(error, "filename", None) == name and getattr(error, "line", None):
-            lines.append(int(error.line))  # type: ignore[attr-defined]
+        own = getattr(error, "line", None) or getattr(error, "lineno", None)  # SyntaxError: lineno
+        if getattr(error, "filename", None) == name and own:
+            lines.append(int(own))
         frames = traceback.extract_tb(error.__traceback__)
         lines += [f.lineno for f in reversed(frames) if f.filename == name and f.lineno]
         ptxas = ptxas or getattr(error, "ptxas_error", None) or ""

@@ -34,7 +34,7 @@ def supervised(ids, seconds=20.0):
         return runner.Worker([sys.executable, "-c", WORKER, json.dumps(left)], None)
 
     deadline = time.monotonic() + seconds
-    left = runner.supervise(start, units, {"check": 0.5}, deadline, reports.append)
+    left = runner.supervise(start, units, {"check": 2.0}, deadline, reports.append)
     return [r for r in reports if "done" in r], left, starts
 
 
@@ -56,8 +56,8 @@ def test_a_kernel_that_hung_twice_is_not_tried_again():
 
 def test_the_budget_ends_the_run_in_time():
     begin = time.monotonic()
-    reports, left, _ = supervised([f"hang {n}" for n in range(9)], seconds=1.5)
-    assert time.monotonic() - begin < 3.0
+    reports, left, _ = supervised([f"hang {n}" for n in range(9)], seconds=5.0)
+    assert time.monotonic() - begin < 8.0
     assert len(reports) + len(left) == 9
     assert left
 
