@@ -79,7 +79,7 @@ def _runaway(run: Run) -> Fault:
 
 
 def frontier(run: Run) -> tuple[Control, int]:
-    """(control, knowledge); knowledge is a bit mask over (carrier, live event), equal bits mean equal things."""
+    """(control, knowledge); knowledge is a bit mask over pairs of carrier and live event."""
     places = tuple(
         (at, *((name, block - run.blocks, tile - run.tiles) for name, _, block, tile in todo))
         for at, todo in zip(run.at, run.todo, strict=True)
@@ -149,9 +149,9 @@ def _rings(
                 carriers[*name, "part"] = slot.part
         rings.append((tuple(sorted((r, w, c - low) for r, w, c in counts)), tuple(phases)))
     for (unit, n), bits in run.signals.items():
-        bar = next(b for b in range(len(system.bars)) if layout.slots[b] <= n < layout.slots[b + 1])
-        place = (n - layout.slots[bar] - turned[bar]) % system.bars[bar].stages
-        carriers["signals", unit, bar, place] = bits
+        of = layout.bar_of[n]
+        place = (n - layout.slots[of] - turned[of]) % system.bars[of].stages
+        carriers["signals", unit, of, place] = bits
     return tuple(rings)
 
 

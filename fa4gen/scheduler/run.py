@@ -1,4 +1,4 @@
-"""The canonical run of a pipeline: what happens-before alone proves, one letter of the word at a time.
+"""The canonical run of a pipeline: what happens-before proves, one letter of the word at a time.
 
 Roles advance in turn until all are stuck, asynchronous work is done at once, parities are real. A
 clock is a bit mask of events known to be over. If the run breaks none of the phase conditions, every
@@ -102,13 +102,15 @@ class Cell(NamedTuple):
 class Layout:
     """Tables of a system that every run of it shares."""
 
-    __slots__ = ("cells", "keep", "least", "rules", "slots", "steps", "system")
+    __slots__ = ("bar_of", "cells", "keep", "least", "rules", "slots", "steps", "system")
 
     def __init__(self, system: System, rules: Rules) -> None:
         self.system, self.rules = system, rules
         self.slots, self.cells = [0], [0]
-        for bar in system.bars:
+        self.bar_of: list[int] = []  # slot -> barrier
+        for n, bar in enumerate(system.bars):
             self.slots.append(self.slots[-1] + bar.stages)
+            self.bar_of += [n] * bar.stages
         for region in system.regions:
             self.cells.append(self.cells[-1] + region.stages)
         self.keep = [0] * len(system.units)

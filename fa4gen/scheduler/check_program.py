@@ -1,0 +1,65 @@
+"""All checks of a lowered program: what is cheap and local first, then every word.
+
+The proof presupposes what comes before it: names that exist, loops that synchronise alike, counts
+that fit and printed slots that are the counted ones. So the proof is only attempted when these hold.
+"""
+
+from fa4gen.diag import Diagnostic, Fa4genError
+from fa4gen.ir.program import KernelProgram
+
+from .check_counts import check_boxes, check_counts
+from .check_cursors import check_cursors
+from .closure import Verdict, closure
+from .instantiate import instantiate
+from .model import System
+from .report import report
+
+ROWS = "each warp of a role touches its own rows of what the role touches"
+
+
+def check_program(program: KernelProgram) -> tuple[System, Verdict]:
+    """The program's system and the proof that it is sound for every list of tiles and blocks.
+
+    Raises Fa4genError with all faults found: FA03xx.
+    """
+    system = instantiate(program)
+    local = [*check_counts(system), *check_boxes(program), *check_cursors(program)]
+    if local:
+        raise Fa4genError(local)
+    return system, prove(system)
+
+
+def prove(system: System) -> Verdict:
+    """The same for a system: every word. Raises Fa4genError."""
+    verdict = closure(system)
+    found: tuple[Diagnostic, ...] = report(system, verdict)
+    if found:
+        raise Fa4genError(found)
+    return verdict
+
+
+def facts(system: System, verdict: Verdict) -> tuple[tuple[str, str], ...]:
+    """What the proof covers and rests on, for people: (name, text) pairs."""
+    bound = verdict.letters + 1
+    out = [
+        ("actors", ", ".join(r.name for r in system.roles)),
+        (
+            "every word",
+            f"{verdict.frontiers} frontiers, the longest after {verdict.letters} blocks and ends of "
+            f"tiles; all lists of tiles of up to {bound} of these are a complete test",
+        ),
+        (
+            "tiles",
+            "each can be finished without a later one"
+            if verdict.self_contained
+            else "some wait for a later one",
+        ),
+    ]
+    out += [
+        ("assumption", f"`{u.name}`: {u.assumption or 'its operations take effect as issued'}")
+        for u in system.units
+        if u.in_order
+    ]
+    if system.split_roles:
+        out.append(("assumption", f"{ROWS}: {', '.join(f'`{r}`' for r in system.split_roles)}"))
+    return tuple(out)
