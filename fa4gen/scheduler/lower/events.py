@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from fa4gen.diag import Span
 from fa4gen.ir.ops import KINDS, Unit
 from fa4gen.ir.program import NEXT, OWN, Relative
-from fa4gen.ir.schedule import Barrier, Buffer, End, Schedule, Space, Turn
+from fa4gen.ir.schedule import Barrier, Buffer, End, Schedule
 
 from .sections import SECTIONS, Occurrence, depth, sections
 
@@ -106,7 +106,8 @@ class _Builder:
     ) -> None:
         self.schedule, self.role, self.placed = schedule, role, placed
         self.depth = depth(schedule, role)
-        self.rings = {i: b for b in schedule.buffers if b.stages != 1 for i in b.items}
+        ringed = {b.ring for b in schedule.barriers}
+        self.rings = {i: b for b in schedule.buffers if b.name in ringed for i in b.items}
         self.groups: list[_Group] = []
         self.out: list[Event] = []
         self.waited: set[tuple[str, object, bool]] = set()
@@ -358,7 +359,7 @@ class _Builder:
             x, y = self.schedule.buffer_of(a), self.schedule.buffer_of(b)
         except KeyError:
             return False
-        if x.space is not Space.RMEM and x.stages != 1:
+        if a in self.rings or b in self.rings:
             return False  # rings have barriers of their own
         return x is y or x.overlays == y.name or y.overlays == x.name
 

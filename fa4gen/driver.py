@@ -1,0 +1,59 @@
+"""The compiler's table of contents: from a schedule file to a kernel, pass by pass.
+
+    read      YAML -> Schedule                      fa4gen.dsl
+    check     names, roles, memory, shapes          fa4gen.scheduler.verify
+    place     Schedule -> Plan                      fa4gen.scheduler.place
+    lower     Plan -> KernelProgram                 fa4gen.scheduler.lower
+    verify    order of every access, every length   fa4gen.scheduler.verify
+    render    KernelProgram -> KernelSource         fa4gen.emit
+    compile   KernelSource -> cubin, shared object  fa4gen.runtime
+
+Each pass takes what the one before returned, and raises `Fa4genError` with all that it found.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fa4gen.diag import Fa4genError
+from fa4gen.dsl import load_with_sources
+from fa4gen.ir.plan import Plan
+from fa4gen.ir.program import KernelProgram
+from fa4gen.ir.schedule import Schedule
+from fa4gen.ir.verified import Verified
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A schedule that may be printed: what was declared, decided, lowered and proved."""
+
+    schedule: Schedule
+    plan: Plan
+    program: Verified[KernelProgram]
+
+
+def check(
+    path: str | Path, *, settings: Mapping[str, str] | None = None, variant: str | None = None
+) -> Checked:
+    """Everything up to the proof; needs neither torch nor the CuTe DSL.
+
+    Raises `Fa4genError` with every fault of the first pass that finds one; its lines can be drawn.
+    """
+    from fa4gen.scheduler.lower.kernel import lower
+    from fa4gen.scheduler.place import place
+    from fa4gen.scheduler.verify import verify, verify_schedule
+
+    schedule, sources = load_with_sources(path, settings=settings, variant=variant)
+    try:
+        plan = place(verify_schedule(schedule).value)
+        program = verify(lower(plan))
+    except Fa4genError as e:
+        raise Fa4genError(e.diagnostics, sources) from None
+    return Checked(schedule=schedule, plan=plan, program=program)
+
+
+def member_name(schedule: Schedule) -> str:
+    """File name of one member of a family: the schedule's, with what its problem chose."""
+    mask = "_causal" if schedule.causal else ""
+    dtype = "" if schedule.dtype == "bf16" else f"_{schedule.dtype}"
+    return f"{schedule.name}{mask}{dtype}"
