@@ -21,6 +21,7 @@ from .units import unit_of
 
 WAIT_LOOP_LIMIT = 16  # instructions; the DSL's waits are 3 to 11 of them
 WAITED_FOR = {"SYNCS", "USETMAXREG", "UTCATOMSWS"}
+WORK = {"tensor", "mufu", "shared", "global", "local", "tma"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,21 +244,24 @@ def _natural_loops(blocks: _Blocks) -> dict[int, set[int]]:
     return found
 
 
+def _waits(body: list[Instruction]) -> bool:
+    """Whether a loop does nothing but ask again."""
+    works = any(i.unit in WORK or (i.unit == "fma" and i.mnemonic != "IMAD") for i in body)
+    asks = any(i.mnemonic in WAITED_FOR for i in body)
+    return asks and not works and len(body) <= WAIT_LOOP_LIMIT
+
+
 def _innermost(code: Code) -> tuple[Loop, ...]:
     blocks = _blocks(code)
 
     def instructions(body: Iterable[int]) -> list[Instruction]:
         return [i for b in sorted(body) for i in code.instructions[slice(*blocks.spans[b])]]
 
-    def waits(body: set[int]) -> bool:
-        inside = instructions(body)
-        return len(inside) <= WAIT_LOOP_LIMIT and bool(WAITED_FOR & {i.mnemonic for i in inside})
-
     loops = _natural_loops(blocks)
-    slow = {b for body in loops.values() if waits(body) for b in body}
+    slow = {b for body in loops.values() if _waits(instructions(body)) for b in body}
     before = blocks.before()
     slow |= {b for b in range(len(before)) if before[b] and before[b] <= slow}
-    working = {h: body - slow for h, body in loops.items() if not waits(body)}
+    working = {h: body - slow for h, body in loops.items() if not body <= slow}
     inner = [
         body
         for h, body in working.items()
