@@ -1,5 +1,6 @@
 """The kit's runner without a GPU: its judgement on the CPU, its watchdog with bad workers."""
 
+import itertools
 import json
 import math
 import sys
@@ -7,8 +8,11 @@ import time
 
 import pytest
 
-from fa4gen.bench import runner
 from fa4gen.bench.cases import cases
+from fa4gen.bench.runner.problem import LAYOUTS, launcher, reference, sdpa
+from fa4gen.bench.runner.supervise import Worker, supervise
+from fa4gen.bench.runner.table import collect, rows, summary
+from fa4gen.bench.runner.work import Bench, balanced_orders
 
 WORKER = """
 import json, sys, time
@@ -31,10 +35,10 @@ def supervised(ids, seconds=20.0):
 
     def start(left):
         starts.append(len(left))
-        return runner.Worker([sys.executable, "-c", WORKER, json.dumps(left)], None)
+        return Worker([sys.executable, "-c", WORKER, json.dumps(left)], None)
 
     deadline = time.monotonic() + seconds
-    left = runner.supervise(start, units, {"check": 2.0}, deadline, reports.append)
+    left = supervise(start, units, {"check": 2.0}, deadline, reports.append)
     return [r for r in reports if "done" in r], left, starts
 
 
@@ -73,7 +77,7 @@ def torch():
 def bench_on_cpu(torch, monkeypatch, kernel):
     """A worker's state whose only kernel is a Python function."""
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    bench = object.__new__(runner.Bench)
+    bench = object.__new__(Bench)
     bench.torch, bench.device, bench.seed, bench.num_sms = torch, "cpu", "1", 1
     bench.functions = {"k": kernel}
     names = ["q", "k", "v", "o", "lse", "softmax_scale", "num_sms"]
@@ -90,10 +94,10 @@ def attention(torch, causal, spoil=id):
         heads = {"batch": q.shape[0], "heads": q.shape[2], "heads_kv": k.shape[2]}
         dims = {"head_dim": q.shape[3], "head_dim_v": v.shape[3], "softmax_scale": scale}
         case = {**shape, **heads, **dims}
-        call, start = runner.sdpa(torch, q, k, v, case)
+        call, start = sdpa(torch, q, k, v, case)
         o.zero_()
         o[:, start:] = call().transpose(1, 2)
-        lse.copy_(runner.reference(torch, q, k, v, case)[1].view(lse.shape))
+        lse.copy_(reference(torch, q, k, v, case)[1].view(lse.shape))
         spoil({"o": o, "lse": lse})
 
     return kernel
@@ -113,7 +117,7 @@ def test_a_right_kernel_passes_in_every_layout(torch, monkeypatch, causal):
         result = bench.check({"id": "x", "kernels": ["k"], "case": case})
         assert result["faults"] == [], case["name"]
         seen.add(case["layout"])
-    assert seen == set(runner.LAYOUTS)
+    assert seen == set(LAYOUTS)
 
 
 def outside(out):
@@ -163,7 +167,7 @@ def test_the_reference_agrees_with_a_plain_softmax(torch):
     case = {"batch": 1, "heads": 2, "heads_kv": 1, "seqlen_q": 3, "seqlen_k": 5, "causal": True}
     case |= {"head_dim": 4, "head_dim_v": 4}
     q, k, v = (torch.randn(1, n, h, 4) for n, h in ((3, 2), (5, 1), (5, 1)))
-    o, lse = runner.reference(torch, q, k, v, case)
+    o, lse = reference(torch, q, k, v, case)
     for row in range(3):
         keys = row + 3  # bottom-right aligned: the last row sees all five
         s = (k[0, :keys, 0].double() @ q[0, row, 1].double()) * 0.5
@@ -174,14 +178,45 @@ def test_the_reference_agrees_with_a_plain_softmax(torch):
 def test_arguments_are_data():
     case = {"head_dim": 64, "seqlen_q": 7}
     kernel = {"arguments": ["q", None, [None, "num_sms"], "max_seqlen_q", "scale_log2"]}
-    got = runner.launcher(kernel, lambda *a: a, {"q": "Q"}, case, 132)()
+    got = launcher(kernel, lambda *a: a, {"q": "Q"}, case, 132)()
     assert got == ("Q", None, (None, 132), 7, pytest.approx(0.125 * math.log2(math.e)))
 
 
 def test_ratios_are_paired_by_round():
     case = {"batch": 1, "heads": 1, "seqlen_q": 100, "seqlen_k": 100, "causal": True}
     case |= {"head_dim": 64, "head_dim_v": 64}
-    table = runner.rows({"ours": [1.0, 2.0, 4.0], "peer": [2.0, 2.0, 2.0]}, "peer", case)
+    table = rows({"ours": [1.0, 2.0, 4.0], "peer": [2.0, 2.0, 2.0]}, "peer", case)
     assert table["ours"]["ratio"] == 1.0
     assert table["ours"]["spread"] == [0.5, 2.0]
     assert table["ours"]["tflops"] == pytest.approx(2 * 5000 * 128 / 2.0 / 1e9)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 6])
+def test_in_balanced_orders_each_follows_each_other_equally_often(count):
+    orders = balanced_orders(count, 10)
+    assert len(orders) >= 10
+    assert all(sorted(o) == list(range(count)) for o in orders)
+    follows = {}
+    for order in orders:
+        for pair in itertools.pairwise(order):
+            follows[pair] = follows.get(pair, 0) + 1
+    assert len(follows) == count * (count - 1)
+    assert len(set(follows.values())) == 1
+
+
+def test_a_record_that_was_cut_short_still_reads():
+    done = {"done": "check k a", "faults": ["rms error"], "rms": 2.0, "torch_rms": 1.0}
+    record = collect([{"run": {"seed": "s", "kit": {}}}, {"ready": {"device": "d"}}, done])
+    assert (record["seed"], record["machine"]["device"]) == ("s", "d")
+    text = summary(record)
+    assert "FAIL check k a: rms error" in text
+    assert "k: 0 of 1 checks passed; largest rms error 2.000" in text
+
+
+def test_the_lowest_ratio_of_each_contender_is_named():
+    def timed(name, ratio):
+        row = {"ms": 1.0, "tflops": 1.0, "ratio": ratio, "spread": [ratio, ratio]}
+        return {"done": f"time all {name}", "faults": [], "base": "peer", "rows": {"ours": row}}
+
+    text = summary(collect([timed("a", 1.1), timed("b", 0.9), timed("c", 1.0)]))
+    assert "lowest of ours: 0.900 of peer in time all b" in text
