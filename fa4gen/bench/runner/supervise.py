@@ -1,5 +1,6 @@
 """Runs units of work in worker processes under time limits: a hang costs its limit alone."""
 
+import contextlib
 import json
 import os
 import select
@@ -34,6 +35,8 @@ class Worker:
                 return None
             chunk = os.read(pipe.fileno(), 65536)
             if not chunk:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(10)  # it closed its end: it is on its way out
                 return None
             self.pending += chunk
         text, self.pending = self.pending.split(b"\n", 1)
