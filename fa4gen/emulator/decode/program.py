@@ -1,0 +1,117 @@
+"""Decodes a whole entry into the arrays that the machine reads."""
+
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fa4gen.emulator.decode import alu, memory, sync, tensor
+from fa4gen.emulator.decode.encoder import Encoder, Ins, NotUnderstood
+from fa4gen.emulator.ptx.module import PtxEntry, Statement
+
+VM = Path(__file__).parent.parent / "vm"
+Decoder = Callable[[Encoder, Statement], Ins]
+
+DECODERS: dict[str, Decoder] = {
+    **dict.fromkeys(
+        "add sub mul mad fma div rem min max neg abs and or xor not shl shr".split(), alu.arithmetic
+    ),
+    **dict.fromkeys("ex2 lg2 rcp rsqrt sqrt sin cos tanh".split(), alu.approximation),
+    **dict.fromkeys(
+        "popc clz brev bfind bfe bfi prmt shf lop3 dp2a dp4a copysign testp".split(), alu.bits
+    ),
+    "mov": alu.move,
+    "selp": alu.select,
+    **dict.fromkeys(("setp", "set"), alu.compare),
+    "cvt": alu.convert,
+    **dict.fromkeys(("ld", "st", "ldu"), memory.load_store),
+    **dict.fromkeys(("atom", "red"), memory.atomic),
+    **dict.fromkeys(("cvta", "mapa", "isspacep"), memory.converted_address),
+    "cp": memory.copy,
+    **dict.fromkeys(("ldmatrix", "stmatrix"), memory.matrix),
+    **dict.fromkeys(("bra", "ret", "exit", "trap"), sync.control),
+    "shfl": sync.shuffle,
+    **dict.fromkeys(("vote", "match", "redux", "elect", "activemask"), sync.vote),
+    "mbarrier": sync.mbarrier,
+    **dict.fromkeys(("bar", "barrier"), sync.barrier),
+    **dict.fromkeys(
+        "fence membar griddepcontrol setmaxnreg prefetch prefetchu applypriority discard pmevent"
+        " nanosleep".split(),
+        sync.fence,
+    ),
+    "clusterlaunchcontrol": sync.launch_control,
+    "tcgen05": tensor.tcgen05,
+    "wgmma": tensor.wgmma,
+}
+STORES_FIRST = ("st", "red", "stmatrix")  # first operand is an address, not a destination
+
+
+def opcode_numbers() -> dict[str, int]:
+    """The machine's own numbering, from the header that its C code is compiled with."""
+    text = (VM / "opcodes.h").read_text().split("enum {")[0]
+    return {name: n for n, name in enumerate(re.findall(r"OP\((\w+)\)", text.replace("OPCODES(OP)", "")))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """The arrays of `Program` in vm/vm.h; `unknown` numbers the statements that stop when reached."""
+
+    instructions: bytes
+    ext: bytes
+    constants: bytes
+    uses: bytes
+    use_ext: bytes
+    specials: bytes
+    count: int
+    reg_bytes: int
+    param_bytes: int
+    smem_bytes: int
+    uses_wgmma: bool
+    unknown: tuple[int, ...]
+
+
+def decode(entry: PtxEntry, dynamic_smem_bytes: int) -> Decoded:
+    """Decodes every statement. What is not understood becomes an instruction that stops the run."""
+    e = Encoder(entry, dynamic_smem_bytes, opcode_numbers())
+    packed, ext = bytearray(), list[int]()
+    uses, use_ext, unknown = list[int](), list[int](), list[int]()
+    for number, s in enumerate(entry.statements):
+        try:
+            ins = DECODERS[s.parts[0]](e, s)
+            if ins.op not in e.opcodes:
+                raise NotUnderstood
+        except (NotUnderstood, KeyError, IndexError, ValueError, StopIteration):
+            ins = Ins(op="UNKNOWN")
+            unknown.append(number)
+        packed += e.pack(ins, s, ext)
+        for slots in _uses(e, s):
+            uses += [len(use_ext), len(slots)]
+            use_ext += sorted(slots)
+    packed += e.pack(Ins(op="RET"), Statement(opcode="ret", operands=(), guard=None, line=0, text="ret"), ext)
+    uses += [0, 0, 0, 0]
+    ints = lambda xs: struct.pack(f"<{len(xs)}i", *xs)  # noqa: E731
+    return Decoded(
+        instructions=bytes(packed),
+        ext=ints(ext or [0]),
+        constants=bytes(e.constants) + bytes(64),
+        uses=ints(uses),
+        use_ext=ints(use_ext or [0]),
+        specials=ints([n for pair in e.specials.items() for n in pair]),
+        count=len(entry.statements) + 1,
+        reg_bytes=e.reg_bytes + 256,
+        param_bytes=entry.param_bytes,
+        smem_bytes=e.static_bytes + dynamic_smem_bytes,
+        uses_wgmma=any(s.opcode.startswith("wgmma") for s in entry.statements),
+        unknown=tuple(unknown),
+    )
+
+
+def _uses(e: Encoder, s: Statement) -> tuple[set[int], set[int]]:
+    """Slots read and written."""
+    if s.parts[0] in STORES_FIRST or (s.parts[:2] == ["tcgen05", "st"]) or not s.operands:
+        return e.registers_of(s.operands), set()
+    first = s.operands[0]
+    if hasattr(first, "base"):  # an address
+        return e.registers_of(s.operands), set()
+    return e.registers_of(s.operands[1:]), e.registers_of(s.operands[:1])

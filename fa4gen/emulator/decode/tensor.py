@@ -1,0 +1,144 @@
+"""The tensor cores: tcgen05.* and wgmma.*"""
+
+import re
+
+from fa4gen.emulator.decode.encoder import COLLECTIVE, NONE, Encoder, Ins, NotUnderstood
+from fa4gen.emulator.decode.memory import items, offset_register
+from fa4gen.emulator.ptx.module import Address, Immediate, Operand, Statement, Vector
+
+GROUP2, A_TMEM, SCALE_D = 1, 2, 4
+KINDS = {"kind::f16": 0, "kind::tf32": 1, "kind::f8f6f4": 2, "kind::i8": 3}
+SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")
+FORMATS = {"f16": 0, "bf16": 1, "tf32": 2, "e4m3": 3, "e5m2": 4, "u8": 5, "s8": 6}
+COPIES = {"128x256b": 0, "128x128b": 1, "64x128b": 2, "32x128b": 4}
+
+
+def tcgen05(e: Encoder, s: Statement) -> Ins:
+    """tcgen05.*"""
+    parts = s.parts
+    group = GROUP2 if "cta_group::2" in parts else 0
+    what = parts[1]
+    if what in ("alloc", "dealloc", "relinquish_alloc_permit"):
+        ins = Ins(op={"alloc": "TC_ALLOC", "dealloc": "TC_DEALLOC"}.get(what, "TC_RELINQUISH"))
+        ins.mods, ins.flags = group, COLLECTIVE
+        if what == "alloc":
+            ins.o[1], ins.imm = offset_register(e, s.operands[0])
+        elif what == "dealloc":
+            ins.o[1] = e.read(s.operands[0])
+        if s.operands:
+            ins.o[2] = e.read(s.operands[1])
+        return ins
+    if what in ("ld", "st"):
+        return _access(e, s, what)
+    if what.startswith("wait::"):
+        return Ins(op="TC_WAIT", mods=int(what == "wait::st"), flags=COLLECTIVE)
+    if what.startswith("fence::"):
+        return Ins(op="TC_FENCE")
+    if what == "commit":
+        ins = Ins(op="TC_COMMIT", mods=group)
+        ins.o[1], ins.imm = offset_register(e, s.operands[0])
+        if len(s.operands) > 1:
+            ins.o[2] = e.read(s.operands[1])
+        return ins
+    if what == "mma":
+        return _mma(e, s, group)
+    if what == "cp":
+        return _copy(e, s, group)
+    if what == "shift":
+        ins = Ins(op="TC_SHIFT", mods=group)
+        ins.o[1], ins.imm = offset_register(e, s.operands[0])
+        return ins
+    raise NotUnderstood
+
+
+def _access(e: Encoder, s: Statement, what: str) -> Ins:
+    parts = s.parts
+    shape = next((p for p in parts if p in SHAPES), None)
+    if shape is None or "red" in parts:
+        raise NotUnderstood
+    load = what == "ld"
+    ins = Ins(op="TC_LD" if load else "TC_ST", flags=COLLECTIVE)
+    rest = list(s.operands)
+    data = rest.pop(0) if load else rest.pop()
+    at = rest.pop(0)
+    split = rest[0] if rest else Immediate(0)
+    if not isinstance(split, Immediate):
+        raise NotUnderstood
+    ins.o[1], ins.imm = offset_register(e, at)
+    pack = "pack::16b" in parts or "unpack::16b" in parts
+    ins.mods = SHAPES.index(shape) << 4 | pack << 8 | split.value << 16
+    ins.ext = [e.write(x) if load else e.read(x) for x in items(data)]
+    return ins
+
+
+def _mma(e: Encoder, s: Statement, group: int) -> Ins:
+    parts = s.parts
+    kind = next((KINDS[p] for p in parts if p in KINDS), None)
+    if kind is None or {"ws", "sp", "ashift", "block_scale"} & set(parts):
+        raise NotUnderstood
+    ins = Ins(op="TC_MMA", mods=group | kind << 4)
+    d, a, b, idesc, *rest = s.operands
+    ins.o[1], ins.imm = offset_register(e, d)
+    if isinstance(a, Address):
+        ins.mods |= A_TMEM
+        ins.o[2], ins.mods2 = offset_register(e, a)
+    else:
+        ins.o[2] = e.read(a, 64)
+    ins.o[3], ins.o[4] = e.read(b, 64), e.read(idesc)
+    if isinstance(rest[0], Vector):
+        ins.ext = [e.read(x) for x in items(rest.pop(0))]
+    ins.o[5] = e.read(rest.pop(0), 1)
+    if rest:
+        scale = rest[0]
+        if not isinstance(scale, Immediate):
+            raise NotUnderstood
+        ins.mods |= SCALE_D | scale.value << 8
+    return ins
+
+
+def _copy(e: Encoder, s: Statement, group: int) -> Ins:
+    parts = s.parts
+    shape = next((COPIES[p] for p in parts if p in COPIES), None)
+    if shape is None or any(p.startswith(("b8x16", "b6x16", "b4x16")) for p in parts):
+        raise NotUnderstood
+    ins = Ins(op="TC_CP", mods=group, mods2=shape + ("warpx2::01_23" in parts))
+    ins.o[1], ins.imm = offset_register(e, s.operands[0])
+    ins.o[2] = e.read(s.operands[1], 64)
+    return ins
+
+
+def wgmma(e: Encoder, s: Statement) -> Ins:
+    """wgmma.*"""
+    what = s.parts[1]
+    if what == "fence":
+        return Ins(op="WG_FENCE", flags=COLLECTIVE)
+    if what == "commit_group":
+        return Ins(op="WG_COMMIT", flags=COLLECTIVE)
+    if what == "wait_group":
+        return Ins(op="WG_WAIT", imm=_number(s.operands[0]), flags=COLLECTIVE)
+    shape = re.search(r"\.m64n(\d+)k\d+\.(f32|f16)\.(\w+)\.(\w+)", s.opcode)
+    if what != "mma_async" or shape is None or "sp" in s.parts:
+        raise NotUnderstood
+    d, a, b, p, *scales = s.operands
+    in_registers = isinstance(a, Vector)
+    sixteen = shape[3] in ("f16", "bf16")
+    numbers = [_number(x) for x in scales]
+    negate_a, negate_b = numbers[0] < 0, numbers[1] < 0
+    majors = numbers[2:] if sixteen else []
+    a_major, b_major = (0, majors[0]) if in_registers and majors else (tuple(majors) or (0, 0))
+    ins = Ins(op="WG_MMA", flags=COLLECTIVE)
+    ins.mods = FORMATS[shape[3]] | FORMATS[shape[4]] << 4 | int(shape[1]) << 8 | a_major << 20
+    ins.mods |= b_major << 21 | negate_a << 22 | negate_b << 23 | (shape[2] == "f16") << 24
+    ins.o[1] = NONE if in_registers else e.read(a, 64)
+    ins.o[2], ins.o[3] = e.read(b, 64), e.read(p, 1)
+    ins.ext = [e.write(x) for x in items(d)]
+    ins.n = len(ins.ext)
+    if in_registers:
+        ins.ext += [e.read(x) for x in items(a)]
+    return ins
+
+
+def _number(operand: Operand) -> int:
+    if not isinstance(operand, Immediate):
+        raise NotUnderstood
+    return operand.value

@@ -1,0 +1,1 @@
+"""PTX text as data: a module of entries, parameters, symbols and statements."""
