@@ -78,7 +78,7 @@ def measure(args: argparse.Namespace, p: AttentionProblem, *, races: bool) -> di
         started = time.perf_counter()
         report = fwd(x.q, x.k, x.v, out, lse, *tail)
         seconds.append(round(time.perf_counter() - started, 3))
-        good &= not report.faults and all(v.right for v in judge_forward(p, x, out, lse))
+        good &= not report.faulty and all(v.right for v in judge_forward(p, x, out, lse))
     median = statistics.median(seconds)
     return {
         "races": races,

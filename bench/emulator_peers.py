@@ -26,7 +26,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
-from fa4gen.emulator.report import Report
 
 from fa4gen.emulator.api import Emulator
 from fa4gen.emulator.attention import (
@@ -38,6 +37,7 @@ from fa4gen.emulator.attention import (
     judge_forward,
     make_inputs,
 )
+from fa4gen.emulator.report import Report
 
 FORWARD = re.compile(r"fa4_(sm_\w+?)_d(\d+)_dv(\d+)_(full|causal)(?:_gqa(\d+))?\.so$")
 BACKWARD = re.compile(r"fa4bwd_(sm_\w+?)_d(\d+)_(full|causal)$")
@@ -100,25 +100,33 @@ def forward(
 
 
 def backward(emulator: Emulator, folder: Path, problem: AttentionProblem, x: Inputs) -> Outcome:
-    """FlashAttention-4's backward: preprocess, main kernel, and the conversion of dQ."""
+    """FlashAttention-4's backward: preprocess, main kernel, and the conversion of dQ (but at head
+    dim 256, whose kernels write dQ themselves)."""
     ptx = sorted(folder.glob("*.ptx"))
-    pre, main, post = (emulator.load(p, ptx=ptx)["fn"] for p in sorted(folder.glob("[012]_*.so")))
-    p, tile = problem, 128
+    pre, main, *post = (emulator.load(p, ptx=ptx)["fn"] for p in sorted(folder.glob("[012]_*.so")))
+    p = problem
+    tile = 128 if emulator.target == "sm_100a" else 64 if p.causal else 80  # its query tiles
     out, lse = exact_forward(p, x)
     rounded = -(-p.seqlen_q // tile) * tile
     dpsum, lse_log2 = (torch.full((p.batch, p.heads, rounded), float("nan")) for _ in range(2))
-    dq_accum = torch.full((p.batch, p.heads, rounded * p.head_dim), float("nan"))
     dq, dk, dv = (torch.full_like(t, float("nan")) for t in (x.q, x.k, x.v))
-    one = pre(out, x.d_out, dpsum, lse, lse_log2, dq_accum, *[None] * 5, 1.0, None, None)
-    two = main(
-        *(x.q, x.k, x.v, x.d_out, lse_log2, dpsum, dq_accum, dk, dv, p.scale),
-        *[None] * 9,
-        (None, None),
-        None,
-        None,
+    dq_accum = torch.full((p.batch, p.heads, rounded * p.head_dim), float("nan")) if post else None
+    reports = [pre(out, x.d_out, dpsum, lse, lse_log2, dq_accum, *[None] * 5, 1.0, None, None)]
+    tensors = (
+        x.q,
+        x.k,
+        x.v,
+        x.d_out,
+        lse_log2,
+        dpsum,
+        dq if dq_accum is None else dq_accum,
+        dk,
+        dv,
     )
-    three = post(dq_accum, dq, p.scale, *[None] * 4)
-    return Report.merged([one, two, three]), judge_backward(p, x, (dq, dk, dv))
+    rest = [*[None] * 9, (None, None), *[None] * (2 if post else 3)]
+    reports += [main(*tensors, p.scale, *rest)]
+    reports += [convert(dq_accum, dq, p.scale, *[None] * 4) for convert in post]
+    return Report.merged(reports), judge_backward(p, x, (dq, dk, dv))
 
 
 def gemm(emulator: Emulator, folder: Path, problem: AttentionProblem, x: Inputs) -> Outcome:
@@ -194,11 +202,17 @@ def work(path: Path, seeds: list[int], races: bool) -> Iterator[dict[str, object
             row |= {
                 "seconds": round(time.perf_counter() - started, 3),
                 "warp_instructions": report.warp_instructions,
-                "faults": len(report.faults),
-                "first_faults": [str(f)[:600] for f in report.faults[:3]],
+                "faults": len(seen(report)),
+                "first_faults": [f[:600] for f in seen(report)[:3]],
                 "verdicts": [asdict(v) for v in verdicts],
             }
-            yield {**row, "ok": not report.faults and all(v.right for v in verdicts)}
+            yield {**row, "ok": not report.faulty and all(v.right for v in verdicts)}
+
+
+def seen(report: Report) -> list[str]:
+    """All that a report holds against a kernel."""
+    found = [str(f) for f in (*report.faults, *report.races)]
+    return [*found, str(report.deadlock)] if report.deadlock else found
 
 
 def describe(row: dict[str, object]) -> str:
