@@ -1,8 +1,9 @@
-"""Rates, arrival counts and bytes: what the statements really give, against what the barriers expect.
+"""Rates, arrival counts and bytes: what the statements really give, against what the barriers
+expect.
 
 In every period of a program (a block of the loop; a tile's first and last block; a tile without
-blocks) the arrivals at a barrier must be its count, once for each wait of each waiting role. If they
-are another multiple throughout, the count is wrong; if they are none, roles drift apart.
+blocks) the arrivals at a barrier must be its count, once for each wait of each waiting role. If
+they are another multiple throughout, the count is wrong; if they are none, roles drift apart.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ EMPTY = ("a tile without blocks", ("none",))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """What happens at one barrier in one period: arrivals (in threads), bytes, waits of each role."""
+    """What one barrier sees in one period: arrivals (in threads), bytes, waits of each role."""
 
     name: str
     arrivals: int

@@ -165,7 +165,8 @@ class _Machine:
             held = (a.a * block + a.b) % region.stages
             printed = self._value(slot or "0", state)
             if printed != held:
-                return f"`{slot}` is {_number(printed)}, and its data is in slot {held} of `{a.region}`"
+                data = f"its data is in slot {held} of `{a.region}`"
+                return f"`{slot}` is {_number(printed)}, and {data}"
         return ""
 
     def _value(self, name: str, state: dict[str, int]) -> int | None:
@@ -187,7 +188,7 @@ class _Machine:
         )
         return Diagnostic(
             code="FA0319",
-            title=f"`{self.role.name}` looks at another slot or parity of {where} than counting gives",
+            title=f"`{self.role.name}` takes another slot or parity of {where} than counting gives",
             span=s.span,
             label=f"at {place} {wrong}",
             why="the barrier would be another than the one that the proof speaks of",

@@ -1,7 +1,8 @@
 """All checks of a lowered program: what is cheap and local first, then every word.
 
 The proof presupposes what comes before it: names that exist, loops that synchronise alike, counts
-that fit and printed slots that are the counted ones. So the proof is only attempted when these hold.
+that fit and printed slots that are the counted ones. So the proof is only attempted when these
+hold.
 """
 
 from fa4gen.diag import Diagnostic, Fa4genError
@@ -10,6 +11,7 @@ from fa4gen.ir.program import KernelProgram
 from .check_counts import check_boxes, check_counts
 from .check_cursors import check_cursors
 from .closure import Verdict, closure
+from .deep_rings import prove_shallow
 from .instantiate import instantiate
 from .model import System
 from .report import report
@@ -31,7 +33,7 @@ def check_program(program: KernelProgram) -> tuple[System, Verdict]:
 
 def prove(system: System) -> Verdict:
     """The same for a system: every word. Raises Fa4genError."""
-    verdict = closure(system)
+    verdict = prove_shallow(system) or closure(system)
     found: tuple[Diagnostic, ...] = report(system, verdict)
     if found:
         raise Fa4genError(found)
@@ -45,8 +47,8 @@ def facts(system: System, verdict: Verdict) -> tuple[tuple[str, str], ...]:
         ("actors", ", ".join(r.name for r in system.roles)),
         (
             "every word",
-            f"{verdict.frontiers} frontiers, the longest after {verdict.letters} blocks and ends of "
-            f"tiles; all lists of tiles of up to {bound} of these are a complete test",
+            f"{verdict.frontiers} frontiers, the longest after {verdict.letters} blocks and ends "
+            f"of tiles; all lists of tiles of up to {bound} of these are a complete test",
         ),
         (
             "tiles",
@@ -54,6 +56,14 @@ def facts(system: System, verdict: Verdict) -> tuple[tuple[str, str], ...]:
             if verdict.self_contained
             else "some wait for a later one",
         ),
+    ]
+    out += [
+        (
+            "ring",
+            f"`{name}` of {depth} slots proved with {proof}: more slots only remove order, and its "
+            "own slots are a handshake",
+        )
+        for name, depth, proof in verdict.shallow
     ]
     out += [
         ("assumption", f"`{u.name}`: {u.assumption or 'its operations take effect as issued'}")

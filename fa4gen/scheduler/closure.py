@@ -8,11 +8,17 @@ that the other has and the one has not. So a prefix is dropped if an earlier one
 
 from collections import deque
 from dataclasses import dataclass
+from operator import itemgetter
 
 from .model import System
 from .run import HARDWARE, Fault, Place, Rules, Run
 
 Control = tuple[object, ...]
+Name = tuple[
+    int, ...
+]  # kinds of live events and of carriers are numbers, so that names have an order
+ARRIVAL, PASSED, WRITE, FENCED, READ, FLYING, PRIVATE = range(7)
+CLOCK, UNFENCED, LOADS, STORES, CHAIN, ACCUMULATOR, RELEASED, DONE, PART, SIGNALS = range(10)
 LIMIT = 4000  # frontiers; the deepest ring compared with brute force kept 630
 
 
@@ -20,10 +26,11 @@ LIMIT = 4000  # frontiers; the deepest ring compared with brute force kept 630
 class Verdict:
     """What the exploration found.
 
-    `faults` are those of the first bad prefix, `word` the block counts of its tiles (`open`: the last
-    tile goes on). Without faults, `frontiers` were kept and the longest of them has `letters` letters
-    (blocks and ends of tiles): all words of up to `letters` + 1 are then a complete test.
-    `self_contained`: after each tile every role can finish it without a later one.
+    `faults` are those of the first bad prefix, `word` the block counts of its tiles (`open`: the
+    last tile goes on). Without faults, `frontiers` were kept and the longest of them has `letters`
+    letters (blocks and ends of tiles): all words of up to `letters` + 1 are then a complete test.
+    `self_contained`: after each tile every role can finish it without a later one. `shallow`:
+    rings that were proved at a smaller depth (name, depth, depth of the proof).
     """
 
     faults: tuple[Fault, ...] = ()
@@ -32,12 +39,19 @@ class Verdict:
     frontiers: int = 0
     letters: int = 0
     self_contained: bool = True
+    shallow: tuple[tuple[str, int, int], ...] = ()
 
 
 def closure(system: System, rules: Rules = HARDWARE, limit: int = LIMIT) -> Verdict:
     """Explores all words, breadth first; ends by itself unless some role runs away from another."""
+    return explore(Run(system, rules), limit)
+
+
+def explore(begin: Run, limit: int = LIMIT) -> Verdict:
+    """The same from a run that has read no letter yet."""
+    system = begin.layout.system
     kept: dict[Control, list[int]] = {}
-    todo: deque[tuple[Run, tuple[int, ...], int]] = deque([(Run(system, rules), (), 0)])
+    todo: deque[tuple[Run, tuple[int, ...], int]] = deque([(begin, (), 0)])
     frontiers = letters = 0
     contained = True
     while todo:
@@ -84,79 +98,86 @@ def frontier(run: Run) -> tuple[Control, int]:
         (at, *((name, block - run.blocks, tile - run.tiles) for name, _, block, tile in todo))
         for at, todo in zip(run.at, run.todo, strict=True)
     )
-    live: dict[int, tuple[object, ...]] = {}
-    carriers: dict[tuple[object, ...], int] = {}
+    live: dict[int, Name] = {}
+    carriers: dict[Name, int] = {}
     rings = _rings(run, live, carriers)
     cells = _cells(run, live)
     for n, clock in enumerate(run.clock):
-        carriers["role", n] = clock
-        carriers["unfenced", n] = run.unfenced[n]
-        carriers["loads", n], carriers["stores", n] = run.unsettled[n]
+        carriers[CLOCK, n] = clock
+        carriers[UNFENCED, n] = run.unfenced[n]
+        carriers[LOADS, n], carriers[STORES, n] = run.unsettled[n]
     for n, chain in enumerate(run.chains):
         for back in range(run.layout.keep[n] + 1):  # what was over so many operations ago
-            carriers["unit", n, back] = chain[max(0, len(chain) - 1 - back)]
+            carriers[CHAIN, n, back] = chain[max(0, len(chain) - 1 - back)]
     if not run.layout.rules.unit_order:
         for (unit, cell), clock in run.fetched.items():
-            carriers["accumulator", unit, cell] = clock
+            carriers[ACCUMULATOR, unit, cell] = clock
     for n, clock in run.released.items():
-        carriers["released", n] = clock
+        carriers[RELEASED, n] = clock
+    private = run.private(live, PRIVATE)
     flying = []
     for n, (bit, place) in enumerate(run.flying):
         if bit not in live:
-            live[bit] = ("flying", n)
+            live[bit] = (FLYING, n)
             flying.append((place.action.role, place.action.unit))
-    names = sorted(live.items(), key=lambda item: repr(item[1]))
-    order = sorted(carriers, key=repr)
-    known = 0
-    for carrier in order:
-        mask = carriers[carrier]
-        for bit, _ in names:
-            known = known << 1 | bool(mask & bit)
+    names = sorted(live.items(), key=itemgetter(1))
+    order = sorted(carriers)
+    known = _knowledge([carriers[c] for c in order], [bit for bit, _ in names], run.bits)
     joined = tuple(sorted(run.joined))
     control = (
         run.opened, places, rings, cells, tuple(order), tuple(name for _, name in names), joined,
-        tuple(flying),
+        tuple(flying), private,
     )  # fmt: skip
     return control, known
 
 
-def _rings(
-    run: Run, live: dict[int, tuple[object, ...]], carriers: dict[tuple[object, ...], int]
-) -> tuple[object, ...]:
-    """Counters and phases of every barrier, relative to its slowest user; slots are rotated likewise."""
+def _knowledge(clocks: list[int], live: list[int], bits: int) -> int:
+    """Of every clock the live bits, in their order, as one number."""
+    if not live:
+        return 0
+    pick = itemgetter(*(bits - bit.bit_length() for bit in live), 0)  # of digits, highest first
+    digits = "".join("".join(pick(f"{clock:0{bits}b}")[:-1]) for clock in clocks)
+    return int(digits, 2)
+
+
+def _rings(run: Run, live: dict[int, Name], carriers: dict[Name, int]) -> tuple[object, ...]:
+    """Counters and phases of every barrier, relative to its slowest user; slots are rotated
+    likewise.
+    """
     system, layout = run.layout.system, run.layout
     mine: list[list[tuple[int, bool, int]]] = [[] for _ in system.bars]
     for (bar, role, is_wait), n in run.counts.items():
         mine[bar].append((role, is_wait, n))
     rings, turned = [], [0] * len(system.bars)
-    for n, (bar, counts) in enumerate(zip(system.bars, mine, strict=True)):
+    for n, (ring, counts) in enumerate(zip(system.bars, mine, strict=True)):
         low = min((c[2] for c in counts), default=0)
-        turned[n] = low % bar.stages
+        turned[n] = low % ring.stages
         phases = []
-        for j in range(bar.stages):
-            slot = run.slots[layout.slots[n] + (low + j) % bar.stages]
-            name = ("bar", n, j)
-            to_come = len(slot.waits) < len(system.waiters[n]) and not bar.named
-            phases.append((slot.phases - (low + j) // bar.stages, slot.weight))
+        for j in range(ring.stages):
+            slot = run.slots[layout.slots[n] + (low + j) % ring.stages]
+            to_come = len(slot.waits) < len(system.waiters[n]) and not ring.named
+            phases.append((slot.phases - (low + j) // ring.stages, slot.weight))
             for back, came in enumerate((slot.came, slot.came1, slot.came2)[: 3 if to_come else 2]):
                 for k, bit in enumerate(_bits(came)):
-                    live[bit] = (*name, "arrival", back, k)
+                    live[bit] = (ARRIVAL, n, j, back, k)
             for k, (bit, _) in enumerate(slot.waits):
-                live[bit] = (*name, "wait", k)
+                live[bit] = (PASSED, n, j, k)
             if slot.phases and to_come:
-                carriers[name] = slot.done
+                carriers[DONE, n, j] = slot.done
             if slot.weight:
-                carriers[*name, "part"] = slot.part
+                carriers[PART, n, j] = slot.part
         rings.append((tuple(sorted((r, w, c - low) for r, w, c in counts)), tuple(phases)))
     for (unit, n), bits in run.signals.items():
         of = layout.bar_of[n]
         place = (n - layout.slots[of] - turned[of]) % system.bars[of].stages
-        carriers["signals", unit, of, place] = bits
+        carriers[SIGNALS, unit, of, place] = bits
     return tuple(rings)
 
 
-def _cells(run: Run, live: dict[int, tuple[object, ...]]) -> tuple[object, ...]:
-    """Live accesses of every region's slots, rotated with the blocks (tiles); keys relative to now."""
+def _cells(run: Run, live: dict[int, Name]) -> tuple[object, ...]:
+    """Live accesses of every region's slots, rotated with the blocks (tiles); keys relative to
+    now.
+    """
     system, layout = run.layout.system, run.layout
     blocks, tiles = _oldest(run)
     out = []
@@ -167,11 +188,11 @@ def _cells(run: Run, live: dict[int, tuple[object, ...]]) -> tuple[object, ...]:
         for j in range(region.stages):
             cell = run.cells[layout.cells[n] + (now + j) % region.stages]
             for k, record in enumerate(sorted(cell.writes, key=_by_need)):
-                live[record.role_needs] = ("write", n, j, k)
+                live[record.role_needs] = (WRITE, n, j, k)
                 if record.async_needs != record.role_needs:
-                    live[record.async_needs] = ("fenced", n, j, k)
+                    live[record.async_needs] = (FENCED, n, j, k)
             for k, record in enumerate(sorted(cell.reads, key=_by_need)):
-                live[record.role_needs] = ("read", n, j, k)
+                live[record.role_needs] = (READ, n, j, k)
             keys = (*sorted(r.key for r in (*cell.writes, *cell.reads)), cell.top)
             # what no access to come can precede is just old
             out.append(tuple((v - now, rank) if v >= oldest else () for v, rank in keys))

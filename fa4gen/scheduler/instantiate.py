@@ -1,4 +1,5 @@
-"""A kernel program to the theory's system: instances become roles of their own, names become numbers.
+"""A kernel program to the theory's system: instances become roles of their own, names become
+numbers.
 
 A role whose first warp acts for the others (it copies, issues or arrives for all) becomes two: that
 warp, and the rest. Each then touches its own rows of what the role's calls touch, so such a region
@@ -52,10 +53,12 @@ def instantiate(program: KernelProgram) -> System:
 
 def _leads(role: RoleProgram) -> bool:
     """Whether one warp of several acts for the others."""
-    return role.active > 1 and any(
-        isinstance(s, BY_ONE_WARP) or (isinstance(s, ir.Arrive) and s.lanes is Lanes.LEADER)
-        for s in statements(role)
-    )
+    return role.active > 1 and any(_by_one_warp(s) for s in statements(role))
+
+
+def _by_one_warp(s: Stmt) -> bool:
+    leads = isinstance(s, ir.Arrive) and s.lanes is Lanes.LEADER
+    return leads or isinstance(s, BY_ONE_WARP)
 
 
 def statements(role: RoleProgram) -> Iterator[Stmt]:
@@ -226,66 +229,59 @@ class _Actor:
         return tuple(out)
 
     def _actions(self, s: Stmt) -> Iterator[Mapping[str, object]]:
-        alone = self.column == OTHER_WARPS
+        """What a statement does here: nothing, where another warp does it."""
+        if self.column == OTHER_WARPS and _by_one_warp(s):
+            return
         match s:
-            case ir.Wait():
-                yield {"do": Do.WAIT, "bar": self._bar(s.on, s.span), "free": s.free}
-            case ir.Arrive():
-                if not (alone and s.lanes is Lanes.LEADER):
-                    yield {
-                        "do": Do.ARRIVE,
-                        "bar": self._bar(s.on, s.span),
-                        "weight": self._weight(s.lanes),
-                    }
-            case ir.NamedSync():
-                yield {"do": Do.SYNC, "bar": self._bar(s.on, s.span), "weight": LANES * self.warps}
-            case ir.NamedArrive():
-                yield {
-                    "do": Do.ARRIVE,
-                    "bar": self._bar(s.on, s.span),
-                    "weight": LANES * self.warps,
-                }
             case ir.Call():
                 if s.accesses:
                     yield {"do": Do.TOUCH, "uses": self._uses(s.accesses, s.span, all_own=True)}
                 if s.settled:
                     yield {"do": Do.SETTLE_LOADS}
-            case ir.TmaLoad() if not alone:
+            case ir.Wgmma():
+                uses = self._uses(s.accesses, s.span, own=True)
+                yield {"do": Do.ISSUE, "unit": self._unit(s.unit, self.column), "uses": uses}
+            case ir.Umma() | ir.TmaStore():
+                uses = self._uses(s.accesses, s.span)
+                yield {"do": Do.ISSUE, "unit": self._unit(s.unit, None), "uses": uses}
+            case ir.Pending():
+                yield from self._pending(s)
+            case ir.ProxyFence():
+                yield {"do": Do.FENCE}
+            case ir.TmemWait():
+                yield {"do": Do.SETTLE_LOADS if s.kind == "load" else Do.SETTLE_STORES}
+            case _:
+                yield from self._at_barrier(s)
+
+    def _at_barrier(self, s: Stmt) -> Iterator[Mapping[str, object]]:
+        all_threads = LANES * self.warps
+        match s:
+            case ir.Wait():
+                yield {"do": Do.WAIT, "bar": self._bar(s.on, s.span), "free": s.free}
+            case ir.Arrive():
+                bar = self._bar(s.on, s.span)
+                yield {"do": Do.ARRIVE, "bar": bar, "weight": self._weight(s.lanes)}
+            case ir.NamedSync():
+                yield {"do": Do.SYNC, "bar": self._bar(s.on, s.span), "weight": all_threads}
+            case ir.NamedArrive():
+                yield {"do": Do.ARRIVE, "bar": self._bar(s.on, s.span), "weight": all_threads}
+            case ir.Commit():
+                bar = self._bar(s.on, s.span)
+                yield {"do": Do.COMMIT, "bar": bar, "unit": self._unit(s.unit, None)}
+            case ir.TmaLoad():
                 yield {
                     "do": Do.LOAD,
                     "bar": self._bar(s.on, s.span),
                     "tx_bytes": s.tx_bytes,
                     "uses": self._uses(s.accesses, s.span),
                 }
-            case ir.Umma() | ir.TmaStore() if not alone:
-                yield {
-                    "do": Do.ISSUE,
-                    "unit": self._unit(s.unit, None),
-                    "uses": self._uses(s.accesses, s.span),
-                }
-            case ir.Wgmma():
-                yield {
-                    "do": Do.ISSUE,
-                    "unit": self._unit(s.unit, self.column),
-                    "uses": self._uses(s.accesses, s.span, own=True),
-                }
-            case ir.Commit() if not alone:
-                yield {
-                    "do": Do.COMMIT,
-                    "unit": self._unit(s.unit, None),
-                    "bar": self._bar(s.on, s.span),
-                }
-            case ir.Pending():
-                stores = any(
-                    isinstance(x, ir.TmaStore) and x.unit == s.unit for x in statements(self.role)
-                )
-                if not (stores and alone):
-                    column = None if stores else self.column
-                    yield {"do": Do.PENDING, "unit": self._unit(s.unit, column), "groups": s.groups}
-            case ir.ProxyFence():
-                yield {"do": Do.FENCE}
-            case ir.TmemWait():
-                yield {"do": Do.SETTLE_LOADS if s.kind == "load" else Do.SETTLE_STORES}
+
+    def _pending(self, s: ir.Pending) -> Iterator[Mapping[str, object]]:
+        """Bulk stores are one warp's, products every warp's own."""
+        stored = any(isinstance(x, ir.TmaStore) and x.unit == s.unit for x in statements(self.role))
+        if not (stored and self.column == OTHER_WARPS):
+            unit = self._unit(s.unit, None if stored else self.column)
+            yield {"do": Do.PENDING, "unit": unit, "groups": s.groups}
 
     def _weight(self, lanes: Lanes) -> int:
         match lanes:

@@ -1,12 +1,14 @@
 """A lowered program as the theory sees it: roles of actions over barriers, regions and units.
 
-Every instance of a role is a role of its own here (and its first warp too, where that warp acts for
-the others). A role runs  start · tile* · end ; a tile runs  first · rest … rest · last, or `none` if
-it has no blocks. All roles consume the same word: the list of block counts of the work tiles.
+Every instance of a role is a role of its own here (and its first warp too, where that warp acts
+for the others). A role runs  start · tile* · end ; a tile runs  first · rest … rest · last, or
+`none` if it has no blocks. All roles consume the same word: the list of block counts of the work
+tiles.
 
-The n-th wait (arrival) of a role on a ring of S stages uses slot n mod S; a wait asks for the phase
-n div S, or for the one before where the first lap is free. What is printed must agree
-(`check_cursors`). Arrivals have weights, in threads, so that `count` is the number in mbarrier.init.
+The n-th wait (arrival) of a role on a ring of S stages uses slot n mod S; a wait asks for the
+phase n div S, or for the one before where the first lap is free. What is printed must agree
+(`check_cursors`). Arrivals have weights, in threads, so that `count` is the number in
+mbarrier.init.
 """
 
 from dataclasses import dataclass, field
@@ -39,7 +41,9 @@ SECTIONS = ("start", "first", "rest", "last", "none", "end")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """One access to a version of a region: version = a * block + b, or the tile's number if a is 0."""
+    """One access to a version of a region: version = a * block + b, or the tile's number if a is
+    0.
+    """
 
     region: int
     write: bool
@@ -136,7 +140,9 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """An asynchronous unit: `in_order` if its operations take effect as issued (`assumption` says why)."""
+    """An asynchronous unit: `in_order` if its operations take effect as issued (`assumption` says
+    why).
+    """
 
     name: str
     in_order: bool

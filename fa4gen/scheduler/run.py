@@ -1,21 +1,22 @@
 """The canonical run of a pipeline: what happens-before proves, one letter of the word at a time.
 
 Roles advance in turn until all are stuck, asynchronous work is done at once, parities are real. A
-clock is a bit mask of events known to be over. If the run breaks none of the phase conditions, every
-interleaving executes the same events with the same phases (theorem 1), and two accesses are ordered
-in all of them if and only if the later one's clock knows the earlier (theorem 2).
+clock is a bit mask of events known to be over. If the run breaks none of the phase conditions,
+every interleaving executes the same events with the same phases (theorem 1), and two accesses are
+ordered in all of them if and only if the later one's clock knows the earlier (theorem 2).
 
 What an event says depends on how memory is touched. A role's write to shared memory is seen by
 others once released to them, by asynchronous operations once it was fenced as well; its tensor
 memory accesses are over after tcgen05.wait; an asynchronous operation is over when its completion
-was observed. Arrivals pass on all that the arriving role knows; completions (copies, commits) pass on
-execution order only, and do not vouch for what their issuer wrote.
+was observed. Arrivals pass on all that the arriving role knows; completions (copies, commits) pass
+on execution order only, and do not vouch for what their issuer wrote.
 
 Only the last write of a slot and the reads since are kept: the next write must know them all.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from .model import Action, Do, System, Use
 
@@ -33,8 +34,8 @@ class Fault:
     """A condition that some interleaving breaks.
 
     `kind`: deadlock, race, mixed, early, lapped, drain, overflow, runaway. `at` is the action that
-    comes too soon, `other` the one that it should have waited for; `late`: `other` comes after it in
-    the specification and was executed before it. `stuck`: who waits where (of a deadlock).
+    comes too soon, `other` the one that it should have waited for; `late`: `other` comes after it
+    in the specification and was executed before it. `stuck`: who waits where (of a deadlock).
     """
 
     kind: str
@@ -53,9 +54,9 @@ class Rules:
     """What is taken for granted. The defaults are the hardware; the others serve explanations.
 
     `unit_order`: in-order units finish one operation before the next begins, whatever it writes;
-    without it only operations on one accumulator are ordered. `kinds`: fences and waits count; without,
-    every access is over and seen at once. `vouch`: an arrival also stands for what its role has
-    issued before.
+    without it only operations on one accumulator are ordered. `kinds`: fences and waits count;
+    without, every access is over and seen at once. `vouch`: an arrival also stands for what its
+    role has issued before.
     """
 
     unit_order: bool = True
@@ -67,8 +68,9 @@ HARDWARE = Rules()
 
 
 class Slot(NamedTuple):
-    """One barrier: completed phases, the newest one's clock; weight, clock and arrivals of the phase in
-    progress; arrivals of the two before; waits that passed on the newest completed phase."""
+    """One barrier: completed phases, the newest one's clock; weight, clock and arrivals of the
+    phase in progress; arrivals of the two before; waits that passed on the newest completed phase.
+    """
 
     phases: int = 0
     done: int = 0
@@ -81,8 +83,9 @@ class Slot(NamedTuple):
 
 
 class Record(NamedTuple):
-    """An access: its key (version, rank), the event that a role (an asynchronous operation) must know
-    before it may follow, what is known once it is over."""
+    """An access: its key (version, rank), the event that a role (an asynchronous operation) must
+    know before it may follow, what is known once it is over.
+    """
 
     key: tuple[int, int]
     role_needs: int
@@ -159,14 +162,18 @@ class Run:
 
     def copy(self) -> "Run":
         """An independent continuation."""
-        new = object.__new__(Run)
-        for name in Run.__slots__:
+        new = object.__new__(type(self))
+        for name in self.fields:
             value = getattr(self, name)
             setattr(new, name, value.copy() if isinstance(value, list | dict) else value)
         new.todo = [t.copy() for t in self.todo]
         return new
 
-    # letters -----------------------------------------------------------------------------------------
+    def private(self, _live: dict[int, tuple[int, ...]], _kind: int) -> tuple[object, ...]:
+        """What a kind of run adds to its frontier: control; live events go to `live`."""
+        return ()
+
+    # letters --------------------------------------------------------------------------------------
     def block(self) -> "Run":
         """One more block in the open tile, or the first of a new one."""
         self.blocks += 1
@@ -229,7 +236,7 @@ class Run:
             _, actions, block, tile = todo[0]
             while at < len(actions):
                 x = actions[at]
-                if not _STEPS[x.do](self, role, Place(x, block - x.prev, tile)):
+                if not self.steps[x.do](self, role, Place(x, block - x.prev, tile)):
                     self.at[role] = at
                     return moved
                 at, moved = at + 1, True
@@ -253,7 +260,7 @@ class Run:
         k = self.counts.get((x.bar, role, wait), 0)
         return self.layout.slots[x.bar] + k % stages, k // stages
 
-    # synchronisation ---------------------------------------------------------------------------------
+    # synchronisation ------------------------------------------------------------------------------
     def wait(self, role: int, here: Place) -> bool:
         """A parity wait: bound to the phase in progress, or to the one before, by parity."""
         x = here.action
@@ -324,7 +331,7 @@ class Run:
             self.released[sleeper] = part
         return bit
 
-    # asynchronous work -------------------------------------------------------------------------------
+    # asynchronous work ----------------------------------------------------------------------------
     def issue(self, role: int, here: Place) -> bool:
         """One operation; in-order units begin it after the end of the one before."""
         unit = here.action.unit
@@ -355,7 +362,7 @@ class Run:
         return True
 
     def commit(self, role: int, here: Place) -> bool:
-        """Commits of one unit to one barrier arrive in turn: were two swapped, nobody could tell."""
+        """Commits of a unit to one barrier arrive in turn: were two swapped, nobody could tell."""
         x = here.action
         key = (x.unit, self._slot(role, x, False)[0])
         before = self.signals.get(key, 0)
@@ -377,7 +384,7 @@ class Run:
                 found |= self.chains[x.unit][-1]
         return found
 
-    # memory ------------------------------------------------------------------------------------------
+    # memory ---------------------------------------------------------------------------------------
     def touch(self, role: int, here: Place) -> bool:
         """The role's own reads and writes, over (but for fences and waits) with its next step."""
         self.clock[role] |= self._access(here, self.clock[role], role)
@@ -408,26 +415,32 @@ class Run:
         ].stages, version
 
     def _access(self, here: Place, clock: int, role: int | None) -> int:
-        """Checks what begins here against what `clock` knows; returns what is known once it is over.
+        """Checks what begins here against what `clock` knows; returns what is known once it is
+        over.
 
         `role` is None for asynchronous operations.
         """
         found = []
         for use in here.action.uses:
             n, version = self._cell(use, here)
-            key, cell = (version, use.rank), self.cells[n]
-            for other in cell.writes:
-                self._ordered(here, use, key, other, clock, role is None)
-            if use.write:
-                for other in cell.reads:
-                    self._ordered(here, use, key, other, clock, role is None)
-                if cell.top > key and not any(r.key > key for r in cell.reads):
-                    self.fault(Fault(kind="race", at=here, region=use.region, late=True))
-            found.append((n, use, key))
+            found.append((n, use, (version, use.rank)))
+            self._check(n, use, (version, use.rank), here, clock, role)
         known = 0
         for n, use, key in found:
             known |= self._keep(n, use, key, here, clock, role)
         return known
+
+    def _check(
+        self, n: int, use: Use, key: tuple[int, int], here: Place, clock: int, role: int | None
+    ) -> None:
+        cell = self.cells[n]
+        for other in cell.writes:
+            self._ordered(here, use, key, other, clock, role is None)
+        if use.write:
+            for other in cell.reads:
+                self._ordered(here, use, key, other, clock, role is None)
+            if cell.top > key and not any(r.key > key for r in cell.reads):
+                self.fault(Fault(kind="race", at=here, region=use.region, late=True))
 
     def _ordered(
         self, here: Place, use: Use, key: tuple[int, int], other: Record, clock: int, unit: bool
@@ -441,7 +454,9 @@ class Run:
     def _keep(
         self, n: int, use: Use, key: tuple[int, int], here: Place, clock: int, role: int | None
     ) -> int:
-        """Records an access that begins; returns the events known at once (to the role) or at its end."""
+        """Records an access that begins; returns the events known at once (to the role) or at its
+        end.
+        """
         over = self._bit()
         needs, needs_async, known, after = over, over, over, clock | over
         if role is None:
@@ -469,27 +484,32 @@ class Run:
             self.cells[n] = Cell(cell.writes, (*reads, record), max(cell.top, key))
         return known
 
+    fields: ClassVar[tuple[str, ...]] = __slots__
+    steps: ClassVar[dict[Do, Callable[..., bool]]] = {
+        Do.WAIT: wait,
+        Do.ARRIVE: arrive,
+        Do.SYNC: sync,
+        Do.TOUCH: touch,
+        Do.ISSUE: issue,
+        Do.COMMIT: commit,
+        Do.LOAD: load,
+        Do.PENDING: pending,
+        Do.FENCE: fence,
+        Do.SETTLE_LOADS: settle,
+        Do.SETTLE_STORES: settle,
+    }
 
-_STEPS = {
-    Do.WAIT: Run.wait,
-    Do.ARRIVE: Run.arrive,
-    Do.SYNC: Run.sync,
-    Do.TOUCH: Run.touch,
-    Do.ISSUE: Run.issue,
-    Do.COMMIT: Run.commit,
-    Do.LOAD: Run.load,
-    Do.PENDING: Run.pending,
-    Do.FENCE: Run.fence,
-    Do.SETTLE_LOADS: Run.settle,
-    Do.SETTLE_STORES: Run.settle,
-}
 
-
-def run_word(system: System, word: tuple[int, ...], rules: Rules = HARDWARE) -> Run:
-    """The run of one word (block counts of the tiles), to its end."""
+def run_word(
+    system: System, word: tuple[int, ...], rules: Rules = HARDWARE, is_open: bool = False
+) -> Run:
+    """The run of one word (block counts of the tiles); `is_open`: its last tile and the word go
+    on.
+    """
     run = Run(system, rules)
-    for blocks in word:
+    for n, blocks in enumerate(word):
         for _ in range(blocks):
             run.block()
-        run.close()
-    return run.end()
+        if n + 1 < len(word) or not is_open:
+            run.close()
+    return run if is_open else run.end()

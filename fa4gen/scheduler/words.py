@@ -18,7 +18,6 @@ VERBS = {
     Do.SETTLE_LOADS: "waits for its tensor memory loads",
     Do.SETTLE_STORES: "waits for its tensor memory stores",
 }
-ORDINALS = ("first", "second", "third")
 
 
 def operation(x: Action) -> str:
@@ -26,28 +25,36 @@ def operation(x: Action) -> str:
     return str(getattr(x.stmt, "operation", "") or x.name or x.do.name.lower())
 
 
+def role_text(system: System, role: int) -> str:
+    """'`softmax[0]`'."""
+    return f"`{system.roles[role].name}`"
+
+
 def action_text(system: System, role: int, x: Action) -> str:
     """'`mma` waits on `kv_full`'."""
-    who = f"`{system.roles[role].name}`"
+    who = role_text(system, role)
+    at = f"`{system.bars[x.bar].name}`" if x.bar >= 0 else ""
     match x.do:
         case Do.FENCE | Do.SETTLE_LOADS | Do.SETTLE_STORES:
             return f"{who} {VERBS[x.do]}"
         case Do.TOUCH | Do.ISSUE:
             return f"{who} {VERBS[x.do]} `{operation(x)}`"
         case Do.LOAD:
-            return f"{who} {VERBS[x.do]} `{operation(x)}`, which arrives at `{system.bars[x.bar].name}`"
+            return f"{who} {VERBS[x.do]} `{operation(x)}`, which arrives at {at}"
         case Do.PENDING:
             return f"{who} {VERBS[x.do]} `{system.units[x.unit].name}` (at most {x.groups} go on)"
-    return f"{who} {VERBS[x.do]} `{system.bars[x.bar].name}`"
+    return f"{who} {VERBS[x.do]} {at}"
 
 
 def operation_text(system: System, place: Place) -> str:
     """'`qk` of `mma`'."""
-    return f"`{operation(place.action)}` of `{system.roles[place.action.role].name}`"
+    return f"`{operation(place.action)}` of {role_text(system, place.action.role)}"
 
 
 def when(place: Place, word: tuple[int, ...]) -> str:
-    """'block 2 of tile 1', both from 0; a place before (behind) all blocks is named by its section."""
+    """'block 2 of tile 1', both from 0; a place before (behind) all blocks is named by its
+    section.
+    """
     tile = place.tile
     if place.action.section in ("start", "end"):
         return f"the {place.action.section}"
