@@ -2,6 +2,7 @@
 
 import ctypes
 import datetime
+import importlib.util
 import lzma
 import math
 import os
@@ -27,7 +28,7 @@ def prepare(kit: Path) -> None:
     """Makes tvm_ffi importable and the DSL's runtime visible to the kernels."""
     home = Path.home() / ".cache" / "fa4gen-kit"
     home.mkdir(parents=True, exist_ok=True)
-    for wheel in kit.glob("*.whl"):
+    for wheel in [] if importlib.util.find_spec("tvm_ffi") else kit.glob("*.whl"):
         site = home / wheel.stem
         if not site.exists():
             partial = site.with_suffix(f".{os.getpid()}")
