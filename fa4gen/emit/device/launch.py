@@ -1,6 +1,7 @@
 """Host-side pieces of a kernel's launch function, and ring arithmetic."""
 
 import cutlass
+import cutlass.cute as cute
 import cutlass.experimental.cuda as cuda
 from cutlass import Int32, Int64
 
@@ -18,10 +19,14 @@ def tensor_map(t, rows, cols):
     )
 
 
-def l2_section(seqlen_k, row_bytes, ratio):
-    """Query heads whose keys and values fit in L2 together: at least those of one KV head."""
-    head_bytes = cutlass.max(Int64(seqlen_k) * row_bytes, Int64(1))
-    return Int32(cutlass.max(Int64(L2_BYTES) // head_bytes, Int64(1))) * ratio
+@cute.jit
+def l2_section(seqlen_k: Int32, heads_kv: Int32, ratio: Int32, row_bytes: cutlass.Constexpr):
+    """Query heads that work at the same time: those of as many KV heads as fit in L2, a divisor of all."""
+    fit = Int32(cutlass.max(Int64(L2_BYTES) // cutlass.max(Int64(seqlen_k) * row_bytes, Int64(1)), Int64(1)))
+    width = cutlass.min(heads_kv, fit)
+    while heads_kv % width != 0:
+        width = width - 1
+    return width * ratio
 
 
 def next_slot(slot, phase, stages):

@@ -39,13 +39,13 @@ def tile_of_index(tile, m_blocks, heads):
     return tile - group * m_blocks, group % heads, group // heads
 
 
-def tile_lpt(tile, m_blocks, heads, batches, section):
-    """Longest tiles first inside sections of `section` heads whose K and V stay in L2 together."""
-    groups = heads * batches
-    per_section = section * m_blocks
-    s = tile // per_section
-    inside = tile - s * per_section
-    width = cutlass.min(section, groups - s * section)
-    row = inside // width
-    group = s * section + inside - row * width
-    return m_blocks - 1 - row, group % heads, group // heads
+def tile_lpt(m_blocks, heads, section):
+    """(m_block, head, batch), longest tiles first, of a grid (section, m_blocks, batches * sections).
+
+    CTAs start in the order x, y, z: the heads of a section, whose K and V stay in L2 together, then
+    shorter and shorter tiles, then the next section.
+    """
+    x, y, z = cute.arch.block_idx()
+    sections = heads // section
+    batch = z // sections
+    return m_blocks - 1 - y, (z - batch * sections) * section + x, batch

@@ -11,7 +11,7 @@ def tile_scheduler(schedule: Schedule, rows: int) -> TileScheduler:
         case "single":
             grid = f"({blocks}, q.shape[2], q.shape[0])"
         case "lpt":
-            grid = f"(({blocks}) * q.shape[2] * q.shape[0], 1, 1)"
+            grid = f"(section, {blocks}, q.shape[0] * (q.shape[2] // section))"
         case _:
             grid = f"(cutlass.min(({blocks}) * q.shape[2] * q.shape[0], num_sms), 1, 1)"
     return TileScheduler(kind=schedule.scheduler, rows=rows, grid=grid)
