@@ -83,10 +83,25 @@ int operand_gather(Cluster* c, const Warp* w, i32 pc, int lane, const Operand* o
   return n;
 }
 
-void operand_race(Cluster* c, const Warp* w, i32 pc, int lane, const Operand* o, const Actor* actor) {
+static int row_written(const Cta* t, const u32* offsets, int units) {
+  for (int u = 0; u < units; u++)
+    for (int k = 0; k < 4; k++) if (t->smem_cells[(offsets[u] >> 2) + k].wclock) return 1;
+  return 0;
+}
+
+/* A tile that the problem does not fill may leave whole rows unwritten (of A, all): they reach only rows of the result
+ * that nobody keeps. A row written in part, a B without a written row, or unwritten steps of K spoil what is kept. */
+void operand_race(Cluster* c, const Warp* w, i32 pc, int lane, const Operand* o, int is_a, const Actor* actor) {
+  if (!races(c)) return;
   u32 offsets[2048];
-  int n = operand_units(c, w, pc, lane, o, offsets);
-  for (int u = 0; u < n; u++) race_smem(c, o->cta, offsets[u], 16, 0, actor);
+  int n = operand_units(c, w, pc, lane, o, offsets), units = o->k_bytes / 16, some = is_a && !o->mn_major;
+  Actor lenient = *actor;
+  lenient.async = ASYNC_LENIENT;
+  if (!o->mn_major) for (int u = 0; u < n && !some; u += units) some = row_written(o->cta, offsets + u, units);
+  for (int u = 0; u < n; u++) {
+    int keep = !some || row_written(o->cta, offsets + u / units * units, units);
+    race_smem(c, o->cta, offsets[u], 16, 0, keep ? actor : &lenient);
+  }
 }
 
 /* d[m][n] = sum over k of a[m][k] * bt[k][n], in single precision; a has pitch k, d and bt have `pitch`, a multiple of 16 */

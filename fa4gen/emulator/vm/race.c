@@ -76,9 +76,7 @@ static void touch(Cluster* c, Cell* cell, u8 mask, int write, const Actor* a, u6
       if (vc[cell->wcomp] < cell->wclock) report(c, write ? F_RACE_WAW : F_RACE_RAW, a, address, cell->wcomp, cell->wpc, tensor);
       else if (a->async && cell->wflags & W_GENERIC && vc[cell->wcomp + 1] < cell->wclock) report(c, F_PROXY, a, address, cell->wcomp, cell->wpc, tensor);
     }
-  } else if (!write) {
-    Fault* f = NULL;
-    (void)f;
+  } else if (!write && a->async != ASYNC_LENIENT) {
     report(c, tensor ? F_UNINIT_TMEM : F_UNINIT_SMEM, a, address, a->comp, -1, tensor);
   }
   if (!write) {

@@ -70,9 +70,9 @@ static int check_mma(Cluster* c, Async* a, Shape* s) {
     if (!operand_units(c, a->warp, a->pc, a->lane, &b, offsets)) return 0;
     if (!(a->mods & A_TMEM) && !operand_units(c, a->warp, a->pc, a->lane, &x, offsets)) return 0;
     if (!races(c)) continue;
-    operand_race(c, a->warp, a->pc, a->lane, &b, &actor);
+    operand_race(c, a->warp, a->pc, a->lane, &b, 0, &actor);
     if (a->mods & A_TMEM) rows_race(c, t, s, (u32)a->b >> 16, (u32)a->b & 0xffff, a_columns, 0, &actor);
-    else operand_race(c, a->warp, a->pc, a->lane, &x, &actor);
+    else operand_race(c, a->warp, a->pc, a->lane, &x, 1, &actor);
     if (a->d >> 32 & 1) rows_race(c, t, s, lane0, column, columns, 0, &actor);
     rows_race(c, t, s, lane0, column, columns, 1, &actor);
   }
@@ -106,7 +106,7 @@ static void copy_issue(Warp* w, const Ins* i, Async* a) { /* o[1] tmem address, 
     Operand o = {t, a->c, 0, rows, bytes, 0, 1, FMT_U8, 0, 0};
     if (!tmem_check(c, t, w, a->pc, a->lane, (u32)a->a & 0xffff, (u32)bytes / 4)) return;
     if (!races(c)) continue;
-    operand_race(c, w, a->pc, a->lane, &o, &actor);
+    operand_race(c, w, a->pc, a->lane, &o, 0, &actor);
     race_tmem(c, t, 0, 128, (u32)a->a & 0xffff, (u32)bytes / 4, 1, &actor);
   }
 }

@@ -107,8 +107,9 @@ typedef struct {
   const u32* vc;
   u32 comp, clock;
   i32 pc, warp, lane;
-  u32 async;
+  u32 async; /* 1: by the asynchronous proxy; ASYNC_LENIENT: and what it reads may never have been written */
 } Actor;
+enum { ASYNC_LENIENT = 2 };
 
 /* components of a vector clock that every warp owns */
 enum { C_GENERIC, C_FENCED, C_INIT, C_TLD, C_TST, C_PIPE, C_BULK, C_WGMMA, C_CPASYNC, C_EXECUTED, C_PER_WARP };
@@ -296,7 +297,7 @@ typedef struct { Cta* cta; u64 descriptor; int first_row, rows, k_bytes, mn_majo
 enum { FMT_F16, FMT_BF16, FMT_TF32, FMT_E4M3, FMT_E5M2, FMT_U8, FMT_S8 };
 int operand_units(Cluster*, const Warp*, i32 pc, int lane, const Operand*, u32* offsets);
 int operand_gather(Cluster*, const Warp*, i32 pc, int lane, const Operand*, float* out, int transposed, int pitch);
-void operand_race(Cluster*, const Warp*, i32 pc, int lane, const Operand*, const Actor*);
+void operand_race(Cluster*, const Warp*, i32 pc, int lane, const Operand*, int is_a, const Actor*);
 void multiply(float* d, const float* a, const float* bt, int m, int n, int k, int pitch);
 
 /* tcgen05.c, tmem.c */

@@ -45,8 +45,8 @@ static void issue(Warp* w, const Ins* i, u32 exec) {
     a.descriptor = op->b;
     b.descriptor = op->c;
     tensor_actor(w, C_WGMMA, pc, -1, &actor);
-    if (i->o[1] != NONE) operand_race(c, w, pc, -1, &a, &actor);
-    operand_race(c, w, pc, -1, &b, &actor);
+    if (i->o[1] != NONE) operand_race(c, w, pc, -1, &a, 1, &actor);
+    operand_race(c, w, pc, -1, &b, 0, &actor);
     race_wgmma_registers(w, i, pc, op->clock);
     log_add(&w->wg_log, 0, op->group, op->clock);
   }
