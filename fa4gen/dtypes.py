@@ -32,5 +32,5 @@ IO_DTYPES = ("bf16", "fp16")
 
 
 def resolve(dtype: str, io: str) -> Dtype:
-    """The facts of a buffer's type, where `io` is what Q, K, V and O are. KeyError for an unknown name."""
+    """Facts of a buffer's type, where Q, K, V and O are of type `io` (KeyError: unknown name)."""
     return DTYPES[io if dtype == IO else dtype]

@@ -22,9 +22,9 @@ def load(
 ) -> Schedule:
     """The schedule that a file declares.
 
-    `settings`: texts as on the command line, for parameters (`kv_stages`, `exp2.fma_share`), for the
-    problem (`dtype`, `causal`, `head_dim`, `head_dim_v`) or for a path (`roles.mma.registers`).
-    Raises Fa4genError with all faults of a step, sorted by position: FA01xx, FA02xx, FA09xx.
+    `settings`: texts as on the command line, for parameters (`kv_stages`, `exp2.fma_share`), for
+    the problem (`dtype`, `causal`, `head_dim`, `head_dim_v`) or a path (`roles.mma.registers`).
+    Raises Fa4genError with all faults of a step, sorted by position: FA01xx, FA02xx.
     """
     return load_with_sources(path, settings=settings, variant=variant)[0]
 

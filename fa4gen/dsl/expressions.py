@@ -25,11 +25,6 @@ def nearest(name: str, known: list[str]) -> str:
     return f"one of {', '.join(f'`{k}`' for k in known)}" if 0 < len(known) <= 16 else ""
 
 
-def is_expression(text: str) -> bool:
-    """Whether a text has the form of an integer expression."""
-    return _parse(text) is not None
-
-
 @dataclass(slots=True)
 class Environment:
     """What names mean: parameters (nodes), and the bound problem; errors go to the bag."""
@@ -72,7 +67,7 @@ class Environment:
         return node
 
     def known(self, text: str) -> bool:
-        """Whether every name in a text is a parameter's or the problem's, and the text an expression."""
+        """Whether a text is an expression all of whose names are known."""
         tree = _parse(text)
         if tree is None:
             return False

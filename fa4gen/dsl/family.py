@@ -1,4 +1,4 @@
-"""Members of a family: `extends`, `--variant` and `--set` are merged into one tree before it is read.
+"""Members of a family: `extends`, `--variant` and `--set` make one tree before it is read.
 
 Every node keeps the place that it came from, whichever file that is.
 """
@@ -20,13 +20,13 @@ SETTING = "--set"
 def read_family(path: Path, bag: Bag) -> Map:
     """The tree of a file, merged over those that it extends.
 
-    Raises Fa4genError: FA0901 (unreadable file), FA0110 (extends itself), and those of `reader.read`.
+    Raises Fa4genError: FA0110 (extends itself), FA0111 (unreadable), those of `reader.read`.
     """
     return _read(path, (), None, bag)
 
 
 def choose(tree: Map, variant: str | None, bag: Bag) -> Map:
-    """The tree with one of its variants applied. FA0902 for a variant that it does not have."""
+    """The tree with one of its variants applied. FA0112 for a variant that it does not have."""
     if variant is None:
         return tree
     variants = tree.get("variants")
@@ -34,7 +34,7 @@ def choose(tree: Map, variant: str | None, bag: Bag) -> Map:
     if not isinstance(patch, Map):
         known = variants.keys() if isinstance(variants, Map) else []
         fix = nearest(variant, known) if known else "the schedule has no variants"
-        bag.add(Diagnostic(code="FA0902", title=f"no variant is called `{variant}`", fix=fix))
+        bag.add(Diagnostic(code="FA0112", title=f"no variant is called `{variant}`", fix=fix))
         return tree
     return merge(tree, patch)
 
@@ -42,7 +42,7 @@ def choose(tree: Map, variant: str | None, bag: Bag) -> Map:
 def apply_settings(
     tree: Map, settings: Mapping[str, str], bag: Bag
 ) -> tuple[Map, dict[str, Scalar]]:
-    """The tree with parameters (or dotted paths of sections) set, and what was said of the problem."""
+    """The tree with parameters (or paths into sections) set, and what was said of the problem."""
     problem: dict[str, Scalar] = {}
     for key, text in settings.items():
         value = _value(key, text, bag)
@@ -62,7 +62,7 @@ def apply_settings(
 
 
 def merge(base: Map, patch: Map) -> Map:
-    """`patch` over `base`: mappings key by key, anything else replaced; a null takes the key away."""
+    """`patch` over `base`: mappings key by key, else replaced; a null takes the key away."""
     entries = {k.text: (k, v) for k, v in base.entries}
     for key, value in patch.entries:
         old = entries.get(key.text)
@@ -85,7 +85,7 @@ def _read(path: Path, open_files: tuple[Path, ...], at: Span | None, bag: Bag) -
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
         reason = getattr(e, "strerror", None) or "not UTF-8 text"
-        raise error("FA0901", f"cannot read `{name}`: {reason}", span=at) from None
+        raise error("FA0111", f"cannot read `{name}`: {reason}", span=at) from None
     bag.sources[name] = text
     tree = read(text, name)
     parent = tree.get("extends")
@@ -117,11 +117,11 @@ def _place(tree: Map, key: str) -> Span:
 
 
 def _value(key: str, text: str, bag: Bag) -> Node | None:
-    """The node of a value given on the command line, read as if it were a line `key: text` of a file."""
+    """The node of a value from the command line, read as if it were a line `key: text`."""
     if not re.fullmatch(rf"{NAME}(\.{NAME})*", key) or "\n" in text:
         bag.add(
             Diagnostic(
-                code="FA0902", title=f"`{key}={text}` is not a setting", fix="write key=value"
+                code="FA0112", title=f"`{key}={text}` is not a setting", fix="write key=value"
             )
         )
         return None
@@ -144,7 +144,7 @@ def _unknown(tree: Map, key: str, span: Span, bag: Bag) -> None:
     params = tree.get("params")
     known = [*PROBLEM, *(_paths(params) if isinstance(params, Map) else [])]
     title = f"the schedule has nothing called `{key}`"
-    bag.add(Diagnostic(code="FA0902", title=title, span=span, fix=nearest(key, known)))
+    bag.add(Diagnostic(code="FA0112", title=title, span=span, fix=nearest(key, known)))
 
 
 def _paths(params: Map) -> list[str]:

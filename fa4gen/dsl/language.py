@@ -409,7 +409,7 @@ def json_schema() -> Json:
 
 
 def plain(node: Node, env: Environment) -> object:
-    """A parameter's value as plain data, with names and expressions worked out where they are integers."""
+    """A parameter's value as plain data, with names and expressions worked out."""
     found = env.resolve(node)
     if isinstance(found, Map):
         return {k.text: plain(v, env) for k, v in found.entries}

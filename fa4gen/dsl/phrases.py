@@ -50,7 +50,7 @@ class EdgeName:
 
 
 def steps(node: Node, bag: Bag) -> tuple[StepToken, ...]:
-    """Steps from a text (separated by blanks) or a list of texts. FA0108 for what cannot be read."""
+    """Steps from a text (separated by blanks) or a list of texts. FA0108 for others."""
     found = []
     for scalar in _texts(node):
         for m in re.finditer(r"\S+", scalar.text):
@@ -75,7 +75,7 @@ def steps(node: Node, bag: Bag) -> tuple[StepToken, ...]:
 
 
 def ends(node: Node, bag: Bag) -> tuple[tuple[EndToken, ...], ...]:
-    """Alternatives that take turns (`a | b`), each of operations that take part together (`[a, b]`)."""
+    """Alternatives that take turns (`a | b`), each of operations that go together (`[a, b]`)."""
     if isinstance(node, Seq):
         together = [
             e for scalar in _texts(node) for e in [_end(scalar, 0, len(scalar.text), bag)] if e

@@ -1,7 +1,7 @@
 """YAML text to a tree whose every node knows its place; no value is guessed.
 
-Built from parse events, so that nothing is silently lost: duplicate keys, anchors, aliases, tags and
-keys that are not text are refused. Scalars are typed here (`on` and `no` are text, `010` is text,
+Built from parse events, so that nothing is silently lost: duplicate keys, anchors, aliases, tags
+and keys that are not text are refused. Scalars are typed here (`on` and `no` are text, `010` is text,
 `1e3` is a number), and only when written plain: a quoted scalar is always text.
 """
 
@@ -25,7 +25,7 @@ Value = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scalar:
-    """A single value; `shift`: columns from the span's start to the text, None if it is not verbatim."""
+    """A single value; `shift`: columns from the span to its text, None if not verbatim there."""
 
     text: str
     span: Span

@@ -265,7 +265,7 @@ ENDS = Phrase(pattern=phrases.END, separator=r" *\| *", parse=phrases.ends)
 class Anything:
     """Values that are read where they are used (parameters, patches)."""
 
-    def read(self, node: Node, env: Environment) -> object:  # noqa: ARG002 (one signature for all shapes)
+    def read(self, node: Node, env: Environment) -> object:
         """The node itself, if it is a mapping."""
         if isinstance(node, Map):
             return node
@@ -301,6 +301,40 @@ class Fields:
     def at(self, key: str) -> Span:
         """Where the key stands, else the record."""
         return self.keys.get(key, self.span)
+
+    def text(self, key: str) -> str:
+        """A word; '' if it is left out."""
+        value = self.values.get(key)
+        return value if isinstance(value, str) else ""
+
+    def integer(self, key: str, default: int) -> int:
+        """An integer."""
+        value = self.values.get(key)
+        return value if isinstance(value, int) else default
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        """A list of integers; empty if it is left out."""
+        return tuple(v for v in self._list(key) if isinstance(v, int))
+
+    def names(self, key: str) -> tuple[str, ...]:
+        """A list of words; empty if it is left out."""
+        return tuple(v for v in self._list(key) if isinstance(v, str))
+
+    def steps(self, key: str) -> tuple[phrases.StepToken, ...]:
+        """Steps; empty if they are left out."""
+        return tuple(v for v in self._list(key) if isinstance(v, phrases.StepToken))
+
+    def ends(self, key: str) -> tuple[tuple[phrases.EndToken, ...], ...]:
+        """Alternatives of ends; empty if they are left out."""
+        return tuple(
+            tuple(e for e in v if isinstance(e, phrases.EndToken))
+            for v in self._list(key)
+            if isinstance(v, tuple)
+        )
+
+    def _list(self, key: str) -> tuple[object, ...]:
+        value = self.values.get(key)
+        return value if isinstance(value, tuple) else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,6 +91,11 @@ class Steps:
     tile: tuple[Step, ...] = ()
     block: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    def all(self) -> tuple[Step, ...]:
+        """The steps of all three sections."""
+        return (*self.tile, *self.block, *self.after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,134 +1,141 @@
-"""Places everything: warps in the order of roles, ring depths, shared memory, tensor memory columns."""
+"""Places everything: warps in the order of roles, ring depths, shared and tensor memory."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
-from fa4gen.diag import error
+from fa4gen.dtypes import resolve
 from fa4gen.ir.plan import Plan, SmemPlacement
 from fa4gen.ir.schedule import Buffer, Schedule, Space
+from fa4gen.target import Target, find_target
 
-SMEM_BYTES = (
-    232448  # 227 KiB a CTA may use (CUDA programming guide, compute capability 9.0 and 10.0)
-)
+from .check_roles import THREADS, launch_registers
+
 HEAD_BYTES = 1024  # mbarriers and the tensor memory address, before the first aligned tile
-TILE_ALIGNMENT = (
-    1024  # a 128-byte swizzle repeats every 8 rows of 128 bytes (PTX ISA, swizzling modes)
-)
-REGISTERS = 65536  # 32-bit registers of an SM
-TMEM_COLUMNS = 512
-BYTES = {"io": 2, "bf16": 2, "fp16": 2, "f32": 4}
-SWIZZLE_COLUMNS = 64  # elements of 16 bits in a 128-byte row
+VECTOR_ALIGNMENT = 128  # of rows of 32-bit values, which no swizzle moves
+MAX_STAGES = 32  # of a ring left open; more hide nothing (also FA4's bound)
 
 
 def place(schedule: Schedule) -> Plan:
-    """The plan of a schedule whose static checks have passed.
-
-    Raises FA0401 if one stage of every ring does not fit in shared memory.
-    """
+    """The plan of a schedule whose checks have passed."""
+    target = find_target(schedule.target)
     first_warp: dict[str, int] = {}
     warps = 0
     for role in schedule.roles:
         first_warp[role.name] = warps
         warps += role.warps * (schedule.index.count if role.per else 1)
-    threads = -(-warps // 4) * 128
-    fixed = {b.name: b.stages for b in schedule.buffers if b.stages is not None}
-    stages = dict(fixed) | _solve(schedule, fixed)
-    smem = tuple(_placement(b, stages[b.name], schedule) for b in _owners(schedule))
-    columns, widths, top = _columns(schedule)
+    group = target.warpgroup_warps
+    stages = solve_stages(schedule, target)
+    smem = smem_placements(schedule, target, stages)
+    columns, widths = tmem_columns(schedule)
     return Plan(
         schedule=schedule,
         first_warp=first_warp,
-        threads=threads,
-        launch_registers=REGISTERS // threads // 8 * 8,
+        threads=-(-warps // group) * group * THREADS,
+        launch_registers=launch_registers(target, warps),
         stages=stages,
         columns=columns,
         widths=widths,
         smem=smem,
-        smem_bytes=HEAD_BYTES + sum(p.total_bytes for p in smem),
-        tmem_columns=_allocation(top),
+        smem_bytes=smem_bytes(smem),
+        tmem_columns=tmem_allocation(target, tmem_end(columns, widths)),
     )
 
 
-def tile_bytes(buffer: Buffer) -> int:
-    """Bytes of one tile in shared memory; rows of 16-bit tiles are padded to whole swizzle rows."""
+# shared memory -----------------------------------------------------------------------------------
+
+
+def smem_placements(
+    schedule: Schedule, target: Target, stages: Mapping[str, int]
+) -> tuple[SmemPlacement, ...]:
+    """Buffers with shared memory of their own, swizzled tiles last (they are the aligned ones).
+
+    `stages`: ring depths; a ring left out counts once. A buffer is as large as what overlays it.
+    """
+    used = {i for o in schedule.operations for i in (*o.reads, *o.writes, *o.updates)}
+    own = [b for b in schedule.buffers if b.space is Space.SMEM and not b.overlays]
+    found = []
+    for buffer in (b for b in own if used & set(b.items)):
+        over = [buffer, *(b for b in schedule.buffers if b.overlays == buffer.name)]
+        size = max(tile_bytes(b, schedule, target) for b in over if b.space is Space.SMEM)
+        copies = stages.get(buffer.name, 1) * (schedule.index.count if buffer.per else 1)
+        swizzled = resolve(buffer.dtype, schedule.dtype).bits == 16
+        found.append(
+            SmemPlacement(
+                buffer=buffer.name,
+                tile_bytes=size,
+                total_bytes=size * copies,
+                alignment=target.smem_alignment if swizzled else VECTOR_ALIGNMENT,
+            )
+        )
+    return tuple(sorted(found, key=lambda p: p.alignment))
+
+
+def smem_bytes(placements: tuple[SmemPlacement, ...]) -> int:
+    """All of a CTA: what lies before the first aligned tile is filled up to the alignment."""
+    vectors = sum(p.total_bytes for p in placements if p.alignment == VECTOR_ALIGNMENT)
+    tiles = [p for p in placements if p.alignment != VECTOR_ALIGNMENT]
+    start = HEAD_BYTES + vectors
+    if tiles:
+        start = -(-start // tiles[0].alignment) * tiles[0].alignment
+    return start + sum(p.total_bytes for p in tiles)
+
+
+def tile_bytes(buffer: Buffer, schedule: Schedule, target: Target) -> int:
+    """Bytes of one tile; rows of 16-bit tiles are filled up to whole swizzle rows (128 bytes)."""
     rows, cols = (buffer.tile[0], buffer.tile[1]) if len(buffer.tile) > 1 else (1, buffer.tile[0])
-    size = BYTES[buffer.dtype]
+    size = resolve(buffer.dtype, schedule.dtype).bits // 8
     if size == 2:
-        cols = -(-cols // SWIZZLE_COLUMNS) * SWIZZLE_COLUMNS
+        row = target.box_bytes // size
+        cols = -(-cols // row) * row
     return rows * cols * size
 
 
-def _owners(schedule: Schedule) -> list[Buffer]:
-    """Buffers with shared memory of their own, 16-bit tiles last (they are the aligned ones)."""
-    own = [b for b in schedule.buffers if b.space is Space.SMEM and not b.overlays]
-    used = {i for o in schedule.operations for i in (*o.reads, *o.writes, *o.updates)}
-    return sorted((b for b in own if used & set(b.items)), key=lambda b: BYTES[b.dtype] == 2)
+def solve_stages(schedule: Schedule, target: Target) -> Mapping[str, int]:
+    """Depth of every buffer; rings left open share the largest that fits (at least 1)."""
+    fixed = {b.name: b.stages for b in schedule.buffers if b.stages is not None}
+    rings = [b.name for b in schedule.buffers if b.stages is None]
+    depth = 1
+    while rings and depth < MAX_STAGES:
+        more = fixed | dict.fromkeys(rings, depth + 1)
+        if smem_bytes(smem_placements(schedule, target, more)) > target.smem_bytes:
+            break
+        depth += 1
+    return MappingProxyType(fixed | dict.fromkeys(rings, depth))
 
 
-def _placement(buffer: Buffer, stages: int, schedule: Schedule) -> SmemPlacement:
-    over = [
-        buffer,
-        *(b for b in schedule.buffers if b.overlays == buffer.name and b.space is Space.SMEM),
-    ]
-    size = max(tile_bytes(b) for b in over)
-    instances = schedule.index.count if buffer.per else 1
-    alignment = TILE_ALIGNMENT if BYTES[buffer.dtype] == 2 else 128
-    return SmemPlacement(
-        buffer=buffer.name,
-        tile_bytes=size,
-        total_bytes=size * stages * instances,
-        alignment=alignment,
-    )
+# tensor memory -----------------------------------------------------------------------------------
 
 
-def _solve(schedule: Schedule, fixed: Mapping[str, int]) -> dict[str, int]:
-    """Equal depth for every ring left open: the largest that fits."""
-    rings = [b for b in schedule.buffers if b.stages is None]
-    if not rings:
-        return {}
-    taken = HEAD_BYTES + sum(
-        _placement(b, fixed[b.name], schedule).total_bytes
-        for b in _owners(schedule)
-        if b.name in fixed
-    )
-    each = sum(_placement(b, 1, schedule).total_bytes for b in rings)
-    depth = (SMEM_BYTES - taken) // each
-    if depth < 1:
-        raise error(
-            "FA0401",
-            f"one stage of {', '.join(f'`{b.name}`' for b in rings)} needs {each} bytes of shared "
-            f"memory beside {taken}; a CTA has {SMEM_BYTES}",
-            span=rings[0].span,
-            fix="take smaller tiles or fewer query tiles",
-        )
-    return {b.name: depth for b in rings}
+def tmem_columns(schedule: Schedule) -> tuple[Mapping[str, tuple[int, ...]], Mapping[str, int]]:
+    """First columns of each instance, and columns of one tile.
 
-
-def _columns(schedule: Schedule) -> tuple[dict[str, tuple[int, ...]], dict[str, int], int]:
-    """Tensor memory columns: as declared, else after everything placed so far."""
+    As declared; else at the end of what a buffer overlays; else after everything placed so far.
+    """
     columns: dict[str, tuple[int, ...]] = {}
     widths: dict[str, int] = {}
-    top = 0
     for buffer in (b for b in schedule.buffers if b.space is Space.TMEM):
-        width = buffer.tile[1] * BYTES[buffer.dtype] // 4
-        widths[buffer.name] = width
+        width = buffer.tile[-1] * resolve(buffer.dtype, schedule.dtype).bits // 32
         count = schedule.index.count if buffer.per else 1
         if buffer.columns is not None:
-            columns[buffer.name] = buffer.columns[:count]
-        elif buffer.overlays and buffer.overlays in columns:
-            home = columns[buffer.overlays]
+            first = buffer.columns[:count]
+        elif buffer.overlays in columns:
             shift = widths[buffer.overlays] - width
-            columns[buffer.name] = tuple(c + shift for c in home)
+            first = tuple(c + shift for c in columns[buffer.overlays])
         else:
-            columns[buffer.name] = tuple(top + n * width for n in range(count))
-        top = max(top, *(c + width for c in columns[buffer.name]))
-    return columns, widths, top
+            top = tmem_end(columns, widths)
+            first = tuple(top + n * width for n in range(count))
+        columns[buffer.name], widths[buffer.name] = first, width
+    return MappingProxyType(columns), MappingProxyType(widths)
 
 
-def _allocation(top: int) -> int:
-    """tcgen05.alloc takes a power of two of at least 32 columns."""
-    if not top:
-        return 0
-    size = 32
-    while size < top:
+def tmem_end(columns: Mapping[str, tuple[int, ...]], widths: Mapping[str, int]) -> int:
+    """The column after the last one used."""
+    return max((c + widths[name] for name, first in columns.items() for c in first), default=0)
+
+
+def tmem_allocation(target: Target, end: int) -> int:
+    """Columns to allocate: a power of two; none if none are used."""
+    size = target.tmem_min_columns if end else 0
+    while size < end:
         size *= 2
     return size

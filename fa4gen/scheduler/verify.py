@@ -1,15 +1,30 @@
-"""The only maker of `Verified`: a schedule whose declarations hold, a program that is proved sound."""
+"""The only maker of `Verified`: a schedule that agrees with itself, a program that is sound."""
 
+from fa4gen.diag import Fa4genError
 from fa4gen.ir.program import KernelProgram
 from fa4gen.ir.schedule import Schedule
 from fa4gen.ir.verified import Verified
+from fa4gen.target import find_target
 
+from . import check_memory, check_names, check_roles, check_shapes
 from .check_program import check_program, facts
 
 
 def verify_schedule(schedule: Schedule) -> Verified[Schedule]:
-    """A schedule whose names, roles, memory and shapes are consistent. Raises Fa4genError: FA02xx-FA05xx."""
-    return Verified(value=schedule)
+    """A schedule whose names, roles, memory and shapes are consistent.
+
+    Raises Fa4genError: FA02xx; where all names are right, FA04xx and FA05xx together.
+    """
+    target = find_target(schedule.target)
+    if found := check_names.check(schedule, target):
+        raise Fa4genError(found)
+    found = [
+        d for c in (check_roles, check_memory, check_shapes) for d in c.check(schedule, target)
+    ]
+    if found:
+        raise Fa4genError(found)
+    evidence = (("schedule", "names, roles, memory and shapes agree"),)
+    return Verified(value=schedule, evidence=evidence)
 
 
 def verify(program: KernelProgram) -> Verified[KernelProgram]:

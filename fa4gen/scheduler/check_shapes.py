@@ -1,0 +1,146 @@
+"""Shapes: tiles fit together as matrices, and fit the instructions and TMA boxes that move them."""
+
+from collections.abc import Iterator
+
+from fa4gen.diag import Diagnostic, Note
+from fa4gen.dtypes import resolve
+from fa4gen.ir.ops import KINDS, Unit
+from fa4gen.ir.schedule import Buffer, Operation, Schedule, Space
+from fa4gen.target import Target
+
+
+def check(schedule: Schedule, target: Target) -> list[Diagnostic]:
+    """All faults of shapes, for a schedule whose names are right: FA0411-FA0416."""
+    found: list[Diagnostic] = []
+    for operation in schedule.operations:
+        kind = KINDS[operation.kind]
+        if kind.product:
+            found += _product(schedule, target, operation)
+        elif kind.unit in (Unit.TMA_LOAD, Unit.TMA_STORE):
+            found += _box(schedule, target, operation)
+    for buffer in schedule.buffers:
+        found += _dimensions(buffer)
+        found += _parts(buffer, target)
+    return found
+
+
+def _tile(buffer: Buffer) -> str:
+    return f"`{buffer.name}` {' x '.join(map(str, buffer.tile))}"
+
+
+def _notes(*buffers: Buffer) -> tuple[Note, ...]:
+    return tuple(Note(text=_tile(b), span=b.span) for b in buffers)
+
+
+def _product(schedule: Schedule, target: Target, operation: Operation) -> Iterator[Diagnostic]:
+    """A [m, k] times B, to a result [m, n]; B is [n, k] where the result is written (Q K^T), [k, n]
+    where it is updated (P V)."""
+    name = (operation.writes or operation.updates)[0]
+    a, b, result = (schedule.buffer_of(x) for x in (operation.a or "", operation.b or "", name))
+    if any(len(x.tile) != 2 for x in (a, b, result)):
+        yield Diagnostic(
+            code="FA0411",
+            title=f"`{operation.name}` multiplies matrices: rows and columns are needed",
+            span=operation.span,
+            notes=_notes(a, b, result),
+        )
+        return
+    m, k = a.tile[0], a.tile[1]
+    n = result.tile[1]
+    expected = (n, k) if operation.writes else (k, n)
+    if (b.tile[0], b.tile[1]) != expected or result.tile[0] != m:
+        yield Diagnostic(
+            code="FA0411",
+            title=f"`{operation.name}`: {_tile(a)} by {_tile(b)} does not give {_tile(result)}",
+            span=operation.span,
+            notes=_notes(a, b, result),
+            fix=f"{_tile(a)} and {_tile(result)} ask for {expected[0]} x {expected[1]}",
+        )
+    yield from _instruction(target, operation, (m, n, k))
+    yield from _types(schedule, operation, (a, b), result)
+
+
+def _instruction(
+    target: Target, operation: Operation, mnk: tuple[int, int, int]
+) -> Iterator[Diagnostic]:
+    m, n, k = mnk
+    shape = target.matrix
+    if (
+        m == shape.m
+        and k % shape.k == 0
+        and n % shape.n_step == 0
+        and shape.n_step <= n <= shape.n_max
+    ):
+        return
+    yield Diagnostic(
+        code="FA0412",
+        title=f"`{operation.name}` has {m} rows, {n} columns and sums {k}; {shape.instruction} has "
+        f"{shape.m} rows, up to {shape.n_max} columns by {shape.n_step}, and sums by {shape.k}",
+        span=operation.span,
+    )
+
+
+def _types(
+    schedule: Schedule, operation: Operation, operands: tuple[Buffer, ...], result: Buffer
+) -> Iterator[Diagnostic]:
+    io = schedule.dtype
+    for buffer in operands:
+        if resolve(buffer.dtype, io).bits != 16 or resolve(buffer.dtype, io).name != io:
+            title = (
+                f"`{operation.name}` takes operands of {io}, `{buffer.name}` holds {buffer.dtype}"
+            )
+            yield Diagnostic(code="FA0413", title=title, span=buffer.span, fix="leave `dtype` out")
+    if resolve(result.dtype, io).name != "f32":
+        held = resolve(result.dtype, io).name
+        title = f"`{operation.name}` sums in f32, `{result.name}` holds {held}"
+        yield Diagnostic(code="FA0413", title=title, span=result.span, fix="write `dtype: f32`")
+
+
+def _box(schedule: Schedule, target: Target, operation: Operation) -> Iterator[Diagnostic]:
+    """A tile moves in boxes of whole rows: so many rows, and inner bytes of one swizzle row."""
+    buffer = schedule.buffer_of((operation.writes or operation.reads)[0])
+    if buffer.space is not Space.SMEM:
+        title = (
+            f"`{operation.name}`: TMA moves shared memory, `{buffer.name}` lies in {buffer.space}"
+        )
+        yield Diagnostic(code="FA0414", title=title, span=operation.span, notes=_notes(buffer))
+        return
+    rows = buffer.tile[0] * (schedule.index.count if buffer.one_load else 1)
+    bits = resolve(buffer.dtype, schedule.dtype).bits
+    step = 128 // bits  # global rows start at multiples of 16 bytes (PTX, tensor maps)
+    if rows > target.box_rows:
+        yield Diagnostic(
+            code="FA0414",
+            title=f"`{operation.name}` moves {rows} rows, a TMA box has at most {target.box_rows}",
+            span=operation.span,
+            notes=_notes(buffer),
+            fix="leave `one_load` out" if buffer.one_load else "take a smaller tile",
+        )
+    if buffer.tile[-1] % step or rows % 8:
+        yield Diagnostic(
+            code="FA0414",
+            title=f"`{operation.name}` moves {rows} x {buffer.tile[-1]} elements; TMA moves rows in "
+            f"eights, columns in steps of 16 bytes ({step} elements)",
+            span=operation.span,
+            notes=_notes(buffer),
+        )
+
+
+def _dimensions(buffer: Buffer) -> Iterator[Diagnostic]:
+    if buffer.parts and len(buffer.tile) != 2:
+        title = f"`{buffer.name}` is handed over by columns, and has none"
+        yield Diagnostic(code="FA0415", title=title, span=buffer.span)
+
+
+def _parts(buffer: Buffer, target: Target) -> Iterator[Diagnostic]:
+    """Parts are whole steps of the instruction that takes them, and make up the tile."""
+    if not buffer.parts or len(buffer.tile) != 2:
+        return
+    shown = " + ".join(map(str, buffer.parts))
+    if sum(buffer.parts) != buffer.tile[1]:
+        title = f"the parts of `{buffer.name}`, {shown}, are {sum(buffer.parts)} of {buffer.tile[1]} columns"
+        yield Diagnostic(code="FA0415", title=title, span=buffer.span)
+    if any(p % target.matrix.k for p in buffer.parts):
+        shape = target.matrix
+        title = f"the parts of `{buffer.name}` are {shown}; {shape.instruction} sums by {shape.k}"
+        yield Diagnostic(code="FA0415", title=title, span=buffer.span)
