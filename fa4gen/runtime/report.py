@@ -56,6 +56,11 @@ class CodeCounts:
         """Whether the kernel touches local memory at all."""
         return bool(self.local_bytes or self.local_loads or self.local_stores)
 
+    def most(self, opcode: str) -> LoopCount | None:
+        """The loop with most instructions of that mnemonic: finds the same work in two kernels."""
+        loops = [x for x in self.loops if x.opcodes.get(opcode)]
+        return max(loops, key=lambda x: x.opcodes[opcode], default=None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:

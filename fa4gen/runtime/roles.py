@@ -70,7 +70,9 @@ def parts_of(text: str) -> Parts:
         roles=tuple(roles),
         loops=tuple(
             Part(name=_comment(lines[n.lineno - 1]), first=n.lineno, last=n.end_lineno or n.lineno)
-            for n in ast.walk(tree)
+            for top in tops
+            if top.name == FRAME[0]
+            for n in ast.walk(top)
             if isinstance(n, ast.For) and "range_constexpr" not in ast.unparse(n.iter)
         ),
         functions=tuple(

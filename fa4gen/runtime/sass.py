@@ -49,10 +49,11 @@ class Instruction:
         return unit_of(self.mnemonic)
 
     @property
-    def target(self) -> str:
-        """The label that it jumps to, or nothing."""
-        m = re.search(r"`\(([^)]+)\)", self.text)
-        return m[1] if m else ""
+    def targets(self) -> tuple[str, ...]:
+        """The labels that it may jump to; a jump through a table has several."""
+        if table := re.search(r'"BRANCH_TARGETS ([^"]*)"', self.text):
+            return tuple(table[1].split(","))
+        return tuple(re.findall(r"`\(([^)]+)\)", self.text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,14 +183,15 @@ def _blocks(code: Code) -> _Blocks:
     index = {start: b for b, (start, _) in enumerate(spans)}
     joins: dict[str, int] = {}  # reconvergence register -> where BSYNC goes
     after = []
-    for b, (start, end) in enumerate(spans):
+    for start, end in spans:
         following = set()
         for i in code.instructions[start:end]:
-            if i.mnemonic == "BSSY" and i.target in code.labels:
-                joins[i.text.split()[1].rstrip(",")] = code.labels[i.target]
+            if i.mnemonic == "BSSY" and i.targets[0] in code.labels:
+                joins[i.text.split()[1].rstrip(",")] = code.labels[i.targets[0]]
         last = code.instructions[end - 1]
-        if last.mnemonic != "CALL" and last.target in code.labels:
-            following.add(index.get(code.labels[last.target], b))
+        if last.mnemonic != "CALL":
+            found = (code.labels[t] for t in last.targets if t in code.labels)
+            following |= {index[n] for n in found if n in index}
         if last.mnemonic == "BSYNC" and (to := joins.get(last.text.split()[1])) in index:
             following.add(index[to])
         if not _always(last) and end < size:

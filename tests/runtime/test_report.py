@@ -83,6 +83,8 @@ def test_a_compiled_kernel_is_described_by_role(tmp_path, target):
     assert "other" not in loop.units
     assert 0 < report.code.registers < 64
     assert not report.code.spills
+    assert report.code.most("MUFU.EX2") == loop
+    assert report.code.most("HGMMA") is None
     assert report.roles == (("sum[0]", 1, 40), ("sum[1]", 1, 40))
     text = report_text.render(report)
     assert "spills: none" in text
