@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 EIATTR_FRAME_SIZE = 0x11  # payload: symbol, bytes
 EIATTR_REGCOUNT = 0x2F  # payload: symbol, registers
+MAGIC = b"\x7fELF\x02\x01"  # 64-bit, little-endian
+EM_CUDA = 190
+SECTION_HEADER = 64  # bytes
 FORMAT_SIZED = 4  # the u16 is the payload's size; other formats carry a value in it
 
 
@@ -32,6 +35,25 @@ class _Section:
     info: int
 
 
+def embedded(data: bytes) -> bytes:
+    """The first cubin in a file: of a shared object the one that it carries, of a cubin itself.
+
+    Raises ValueError if there is none.
+    """
+    at = data.find(MAGIC)
+    while at >= 0:
+        (machine,) = struct.unpack_from("<H", data, at + 0x12)
+        if machine == EM_CUDA:
+            (table,) = struct.unpack_from("<Q", data, at + 0x28)
+            (count,) = struct.unpack_from("<H", data, at + 0x3C)
+            segments = struct.unpack_from("<Q", data, at + 0x20)[0]
+            segment_size, segment_count = struct.unpack_from("<HH", data, at + 0x36)
+            end = max(table + count * SECTION_HEADER, segments + segment_size * segment_count)
+            return data[at : at + end]
+        at = data.find(MAGIC, at + 1)
+    raise ValueError("it holds no cubin")
+
+
 def kernels(cubin: bytes) -> tuple[KernelFacts, ...]:
     """The kernels of a cubin, in file order; ValueError if it is not a 64-bit CUDA ELF file."""
     sections = _sections(cubin)
@@ -51,11 +73,13 @@ def kernels(cubin: bytes) -> tuple[KernelFacts, ...]:
 
 
 def _sections(cubin: bytes) -> list[_Section]:
-    if cubin[:6] != b"\x7fELF\x02\x01":
+    if not cubin.startswith(MAGIC):
         raise ValueError("not a 64-bit little-endian ELF file")
     (table,) = struct.unpack_from("<Q", cubin, 0x28)
-    size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
-    raw = [struct.unpack_from("<IIQQQQIIQQ", cubin, table + i * size) for i in range(count)]
+    count, names = struct.unpack_from("<HH", cubin, 0x3C)
+    raw = [
+        struct.unpack_from("<IIQQQQIIQQ", cubin, table + i * SECTION_HEADER) for i in range(count)
+    ]
     strings = raw[names][4]
     return [
         _Section(

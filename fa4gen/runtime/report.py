@@ -6,6 +6,7 @@ of any other cubin, to set beside ours.
 """
 
 import re
+import struct
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -57,9 +58,12 @@ class CodeCounts:
         return bool(self.local_bytes or self.local_loads or self.local_stores)
 
     def most(self, opcode: str) -> LoopCount | None:
-        """The loop with most instructions of that mnemonic: finds the same work in two kernels."""
+        """The loop with most instructions of that mnemonic; of equals the shortest (without masks).
+
+        It finds the same work in two kernels.
+        """
         loops = [x for x in self.loops if x.opcodes.get(opcode)]
-        return max(loops, key=lambda x: x.opcodes[opcode], default=None)
+        return max(loops, key=lambda x: (x.opcodes[opcode], -x.instructions), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,18 +122,20 @@ class Report:
         return asdict(self)
 
 
-def static_counts(cubin: Path, text: str = "") -> CodeCounts:
-    """Counts of a cubin's first kernel; with the `text` of its generated file, loops by role.
+def static_counts(file: Path, text: str = "") -> CodeCounts:
+    """Counts of the first kernel of a cubin, or of a shared object that carries one.
 
-    Raises `Fa4genError` FA0706 if it cannot be read or disassembled.
+    With the `text` of its generated file, loops are given to roles. Raises `Fa4genError` FA0706 if
+    it cannot be read or disassembled.
     """
     try:
-        facts = elf.kernels(cubin.read_bytes())
-    except (OSError, ValueError) as problem:
-        raise error("FA0706", f"`{cubin}` cannot be read as a cubin: {problem}") from problem
+        cubin = elf.embedded(file.read_bytes())
+        facts = elf.kernels(cubin)
+    except (OSError, ValueError, struct.error) as problem:
+        raise error("FA0706", f"`{file}` cannot be read as a cubin: {problem}") from problem
     codes = disassemble(cubin)
     if not facts or not codes:
-        raise error("FA0706", f"`{cubin}` holds no kernel")
+        raise error("FA0706", f"`{file}` holds no kernel")
     code = codes[0]
     fact = next((f for f in facts if f.name == code.name), facts[0])
     parts = parts_of(text)

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -111,13 +112,16 @@ def find_nvdisasm() -> str:
     raise error("FA0706", "nvdisasm is not installed", fix="pip install 'nvidia-cuda-nvdisasm>=13'")
 
 
-def disassemble(cubin: Path) -> tuple[Code, ...]:
+def disassemble(cubin: bytes) -> tuple[Code, ...]:
     """The kernels of a cubin; with lines if it has line tables. Raises `Fa4genError` FA0706."""
-    done = subprocess.run(
-        [find_nvdisasm(), "-g", "-c", str(cubin)], capture_output=True, text=True, timeout=120
-    )
+    tool = find_nvdisasm()
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [tool, "-g", "-c", file.name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     if done.returncode:
-        raise error("FA0706", f"nvdisasm fails on {cubin.name}: {done.stderr.strip()[:500]}")
+        raise error("FA0706", f"nvdisasm fails: {done.stderr.strip()[:500]}")
     return parse(done.stdout)
 
 

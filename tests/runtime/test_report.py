@@ -9,7 +9,15 @@ from fa4gen.ir.program import BarrierPlan, Contribution, KernelProgram, RoleProg
 from fa4gen.options import Options
 from fa4gen.runtime import report_text
 from fa4gen.runtime.compile import Request, compile_cached
-from fa4gen.runtime.report import CodeCounts, LoopCount, MapRow, Remark, Report, build_report
+from fa4gen.runtime.report import (
+    CodeCounts,
+    LoopCount,
+    MapRow,
+    Remark,
+    Report,
+    build_report,
+    static_counts,
+)
 
 KERNEL = '''\
 """A generated file in small: one role with a loop; many live values to provoke spills."""
@@ -85,6 +93,7 @@ def test_a_compiled_kernel_is_described_by_role(tmp_path, target):
     assert not report.code.spills
     assert report.code.most("MUFU.EX2") == loop
     assert report.code.most("HGMMA") is None
+    assert static_counts(compiled.shared_object, KERNEL) == report.code
     assert report.roles == (("sum[0]", 1, 40), ("sum[1]", 1, 40))
     text = report_text.render(report)
     assert "spills: none" in text
