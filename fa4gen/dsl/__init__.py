@@ -13,8 +13,9 @@ from fa4gen.ir.schedule import Schedule
 from .bind import bind
 from .family import apply_settings, choose, read_family
 from .language import json_schema
+from .reader import Map
 
-__all__ = ["json_schema", "load", "load_with_sources"]
+__all__ = ["json_schema", "load", "load_with_sources", "variants"]
 
 
 def load(
@@ -38,3 +39,9 @@ def load_with_sources(
     tree, asked = apply_settings(tree, settings or {}, bag)
     bag.raise_if_any()
     return bind(tree, str(path), asked, bag), bag.sources
+
+
+def variants(path: str | Path) -> list[str]:
+    """Names of the variants that a file (or one that it extends) declares."""
+    found = read_family(Path(path), Bag()).get("variants")
+    return found.keys() if isinstance(found, Map) else []

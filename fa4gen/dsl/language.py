@@ -306,7 +306,7 @@ BARRIER = Record(
             shape=Choice(("block", "tile")), doc="how often: for each block, or once a tile"
         ),
         "distance": Key(
-            shape=Integer(low=0, high=8),
+            shape=Integer(low=0, high=1),  # one slot tells one phase from the next, not more
             doc="`before` of iteration i waits for `after` of i - distance",
         ),
         "kind": Key(

@@ -1,8 +1,8 @@
 """YAML text to a tree whose every node knows its place; no value is guessed.
 
 Built from parse events, so that nothing is silently lost: duplicate keys, anchors, aliases, tags
-and keys that are not text are refused. Scalars are typed here (`on` and `no` are text, `010` is text,
-`1e3` is a number), and only when written plain: a quoted scalar is always text.
+and keys that are not text are refused. Scalars are typed here (`on`, `no` and `010` are text, `1e3`
+is a number), and only when written plain: a quoted scalar is always text.
 """
 
 import re

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 from fa4gen.diag import Diagnostic, Note, Span
-from fa4gen.ir.ops import KINDS
+from fa4gen.ir.ops import KINDS, Unit
 from fa4gen.ir.schedule import Barrier, Buffer, End, Operation, Schedule, Steps
 from fa4gen.target import Target
 
@@ -16,13 +16,14 @@ OUTPUTS = ("lse",)  # global results without a buffer
 
 
 def check(schedule: Schedule, target: Target) -> list[Diagnostic]:
-    """All faults of names. FA0201-FA0203, FA0205-FA0209, FA0212-FA0214, FA0216, FA0218, FA0219."""
+    """All faults of names: FA0201-FA0203, FA0205-FA0209, FA0212-FA0214, FA0216-FA0220."""
     return [
         *_steps(schedule),
         *_operations(schedule, target),
         *_buffers(schedule),
         *_barriers(schedule),
         *_rings(schedule),
+        *_completions(schedule),
         *_turns(schedule),
     ]
 
@@ -262,6 +263,31 @@ def _ring_ends(schedule: Schedule, barrier: Barrier, ring: Buffer) -> Iterator[D
         if used and not readers:
             title = f"`{barrier.name}`: nobody reads `{item}`, so its slots are never free again"
             yield _fault("FA0212", title, barrier.span)
+
+
+def _completions(schedule: Schedule) -> Iterator[Diagnostic]:
+    """A TMA load completes on one mbarrier; asynchronous units reach no named barrier."""
+    kinds = {o.name: KINDS[o.kind] for o in schedule.operations}
+    ends = [(b, e) for b in schedule.barriers for alternative in b.after for e in alternative]
+    full = {b.ring for b in schedule.barriers if b.ring and b.side == "full"}
+    for operation in schedule.operations:
+        if kinds[operation.name].unit is not Unit.TMA_LOAD or not operation.role:
+            continue
+        guards = [b.name for b, e in ends if e.operation == operation.name]
+        guards += [
+            b.name for b in schedule.buffers if b.name in full and operation.writes[0] in b.items
+        ]
+        if len(guards) != 1:
+            who = f"{len(guards)} of them: {', '.join(guards)}" if guards else "none"
+            title = f"`{operation.name}` completes on one mbarrier, and comes before {who}"
+            fix = f"add a barrier with `after: {operation.name}`" if not guards else ""
+            yield _fault("FA0217", title, operation.span, fix=fix)
+    for barrier, end in ends:
+        kind = kinds.get(end.operation)
+        if barrier.kind == "named" and kind and kind.unit in (Unit.TMA_LOAD, Unit.TENSOR):
+            title = f"`{end.operation}` ({kind.name}) cannot reach a named barrier"
+            fix = "take `kind: named` away: its completion arrives at an mbarrier"
+            yield _fault("FA0220", title, end.span, fix=fix)
 
 
 # turns -------------------------------------------------------------------------------------------

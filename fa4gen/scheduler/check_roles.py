@@ -198,7 +198,7 @@ def _tiles_in_registers(schedule: Schedule) -> Iterator[Diagnostic]:
             parts = ", ".join(f"{name} {count}" for name, count in held.items())
             yield Diagnostic(
                 code="FA0508",
-                title=f"`{role.name}` has {role.registers} registers a thread, its tiles alone take "
+                title=f"`{role.name}` has {role.registers} registers a thread, its tiles take "
                 f"{sum(held.values())}: {parts}",
                 span=role.span,
                 fix="take smaller tiles, or fewer instances with more registers each",

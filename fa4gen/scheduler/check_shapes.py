@@ -10,12 +10,14 @@ from fa4gen.target import Target
 
 
 def check(schedule: Schedule, target: Target) -> list[Diagnostic]:
-    """All faults of shapes, for a schedule whose names are right: FA0411-FA0416."""
+    """All faults of shapes, for a schedule whose names are right: FA0411-FA0415."""
     found: list[Diagnostic] = []
     for operation in schedule.operations:
         kind = KINDS[operation.kind]
         if kind.product:
             found += _product(schedule, target, operation)
+        elif kind.name == "normalise_store":
+            found += _output(schedule, operation)
         elif kind.unit in (Unit.TMA_LOAD, Unit.TMA_STORE):
             found += _box(schedule, target, operation)
     for buffer in schedule.buffers:
@@ -96,6 +98,20 @@ def _types(
         yield Diagnostic(code="FA0413", title=title, span=result.span, fix="write `dtype: f32`")
 
 
+def _output(schedule: Schedule, operation: Operation) -> Iterator[Diagnostic]:
+    """O and the tile that it is written to are alike."""
+    buffers = {i: b for b in schedule.buffers for i in b.items}
+    for o in (buffers[i] for i in operation.reads if buffers[i].space is not Space.SMEM):
+        for out in (buffers[i] for i in operation.writes if i in buffers):
+            if o.tile != out.tile:
+                yield Diagnostic(
+                    code="FA0411",
+                    title=f"`{operation.name}`: {_tile(o)} does not fit into {_tile(out)}",
+                    span=operation.span,
+                    notes=_notes(o, out),
+                )
+
+
 def _box(schedule: Schedule, target: Target, operation: Operation) -> Iterator[Diagnostic]:
     """A tile moves in boxes of whole rows: so many rows, and inner bytes of one swizzle row."""
     buffer = schedule.buffer_of((operation.writes or operation.reads)[0])
@@ -111,7 +127,7 @@ def _box(schedule: Schedule, target: Target, operation: Operation) -> Iterator[D
     if rows > target.box_rows:
         yield Diagnostic(
             code="FA0414",
-            title=f"`{operation.name}` moves {rows} rows, a TMA box has at most {target.box_rows}",
+            title=f"`{operation.name}` moves {rows} rows, a TMA box has up to {target.box_rows}",
             span=operation.span,
             notes=_notes(buffer),
             fix="leave `one_load` out" if buffer.one_load else "take a smaller tile",
@@ -119,7 +135,7 @@ def _box(schedule: Schedule, target: Target, operation: Operation) -> Iterator[D
     if buffer.tile[-1] % step or rows % 8:
         yield Diagnostic(
             code="FA0414",
-            title=f"`{operation.name}` moves {rows} x {buffer.tile[-1]} elements; TMA moves rows in "
+            title=f"`{operation.name}` moves {rows} x {buffer.tile[-1]} elements: rows come in "
             f"eights, columns in steps of 16 bytes ({step} elements)",
             span=operation.span,
             notes=_notes(buffer),
@@ -138,7 +154,10 @@ def _parts(buffer: Buffer, target: Target) -> Iterator[Diagnostic]:
         return
     shown = " + ".join(map(str, buffer.parts))
     if sum(buffer.parts) != buffer.tile[1]:
-        title = f"the parts of `{buffer.name}`, {shown}, are {sum(buffer.parts)} of {buffer.tile[1]} columns"
+        title = (
+            f"the parts of `{buffer.name}`, {shown}, make {sum(buffer.parts)} columns, "
+            f"it has {buffer.tile[1]}"
+        )
         yield Diagnostic(code="FA0415", title=title, span=buffer.span)
     if any(p % target.matrix.k for p in buffer.parts):
         shape = target.matrix

@@ -1,0 +1,223 @@
+"""The command line: one small function for each verb, and the table that lists them.
+
+Exit codes: 0 done, 1 refused (an error in a schedule, a kernel that does not build), 2 wrong usage.
+Nothing heavy is imported before the verb that needs it.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fa4gen.diag import Fa4genError
+
+if TYPE_CHECKING:
+    from fa4gen.driver import Checked
+
+Arguments = argparse.ArgumentParser
+Given = argparse.Namespace
+
+OK, REFUSED, USAGE = 0, 1, 2
+USAGE_CODES = ("FA0111", "FA0112")  # a file that is not there, a setting that does not exist
+SCHEDULES = Path("schedules")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """A verb: what it is for, its arguments, and what it does (returning an exit code)."""
+
+    help: str
+    arguments: Callable[[Arguments], None]
+    run: Callable[[Given], int]
+
+
+# arguments that verbs share --------------------------------------------------------------------
+
+
+def _schedule_arguments(parser: Arguments) -> None:
+    parser.add_argument("schedules", nargs="+", metavar="SCHEDULE", help="schedule files (YAML)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a parameter (kv_stages=2), the problem (causal=true) or a path (roles.mma.warps=1)",
+    )
+    parser.add_argument("--variant", metavar="NAME", help="a variant that the schedule names")
+    _json_argument(parser)
+
+
+def _json_argument(parser: Arguments) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+
+
+def settings(given: Given) -> dict[str, str]:
+    """`--set` as a mapping; a setting without `=` ends the program (2)."""
+    found: dict[str, str] = {}
+    for text in given.set:
+        key, equals, value = text.partition("=")
+        if not equals:
+            given.parser.error(f"--set takes KEY=VALUE, not `{text}`")
+        found[key.strip()] = value.strip()
+    return found
+
+
+# check -----------------------------------------------------------------------------------------
+
+
+def _check(given: Given) -> int:
+    from fa4gen.driver import check
+
+    chosen, results, code = settings(given), [], OK
+    for file in given.schedules:
+        try:
+            checked = check(file, settings=chosen, variant=given.variant)
+        except Fa4genError as e:
+            code = max(code, code_of(e))
+            errors = [d.as_dict() for d in e.diagnostics]
+            results.append({"schedule": file, "sound": False, "errors": errors})
+            if not given.json:
+                print(e, file=sys.stderr)
+            continue
+        results.append({"schedule": file, "sound": True, **_facts(checked)})
+        if not given.json:
+            print(_summary(file, checked))
+    if given.json:
+        print(json.dumps(results, indent=2))
+    return code
+
+
+def _facts(checked: "Checked") -> dict[str, object]:
+    schedule, plan = checked.schedule, checked.plan
+    return {
+        "target": schedule.target,
+        "problem": {
+            "dtype": schedule.dtype,
+            "causal": schedule.causal,
+            "head_dim": schedule.head_dim,
+            "head_dim_v": schedule.head_dim_v,
+        },
+        "threads": plan.threads,
+        "smem_bytes": plan.smem_bytes,
+        "tmem_columns": plan.tmem_columns,
+        "stages": dict(plan.stages),
+        "proof": [list(fact) for fact in checked.program.evidence],
+    }
+
+
+def _summary(file: str, checked: "Checked") -> str:
+    schedule, plan = checked.schedule, checked.plan
+    mask = "causal" if schedule.causal else "full"
+    rings = ", ".join(f"{n} {d}" for n, d in plan.stages.items() if d > 1)
+    return "\n".join(
+        [
+            f"{file}: sound for {schedule.target}, {schedule.dtype}, {mask}, "
+            f"head dim {schedule.head_dim}",
+            f"  {plan.threads} threads, {plan.smem_bytes} bytes of shared memory, "
+            f"{plan.tmem_columns} columns of tensor memory{'; stages: ' if rings else ''}{rings}",
+            *(f"  {what}: {fact}" for what, fact in checked.program.evidence),
+        ]
+    )
+
+
+# schema, list, explain -------------------------------------------------------------------------
+
+
+def _schema(_given: Given) -> int:
+    from fa4gen.dsl import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
+    return OK
+
+
+def _list_arguments(parser: Arguments) -> None:
+    parser.add_argument(
+        "folder", nargs="?", default=SCHEDULES, type=Path, help="folder of schedules"
+    )
+    _json_argument(parser)
+
+
+def _list(given: Given) -> int:
+    from fa4gen.dsl import load, variants
+
+    if not given.folder.is_dir():
+        print(f"there is no folder {given.folder}", file=sys.stderr)
+        return USAGE
+    rows = []
+    for path in sorted(given.folder.glob("*.yaml")):
+        schedule, others = load(path), variants(path)
+        served = {k: list(v) for k, v in schedule.serves.items()}
+        about = {"schedule": str(path), "target": schedule.target, "serves": served}
+        rows.append({**about, "variants": others})
+        if not given.json:
+            serves = ", ".join(f"{k} {'|'.join(map(str, v))}" for k, v in served.items())
+            print(f"{path}  {schedule.target}  {serves.lower()}")
+            print(f"    variants: {', '.join(others) or 'none'}")
+    if given.json:
+        print(json.dumps(rows, indent=2))
+    return OK
+
+
+def _explain_arguments(parser: Arguments) -> None:
+    parser.add_argument("code", nargs="?", help="FA and four digits; left out: all of them")
+    _json_argument(parser)
+
+
+def _explain(given: Given) -> int:
+    from fa4gen.codes import CODES, page
+
+    if given.code is None:
+        rows = [{"code": c.code, "stage": c.stage, "title": c.title} for c in CODES.values()]
+        text = "\n".join(f"{c.code}  {c.stage:<12} {c.title}" for c in CODES.values())
+        print(json.dumps(rows, indent=2) if given.json else text)
+        return OK
+    code = CODES.get(given.code.upper())
+    if code is None:
+        print(f"no code {given.code}; `fa4gen explain` lists them", file=sys.stderr)
+        return USAGE
+    text = page(code)
+    print(
+        json.dumps({"code": code.code, "title": code.title, "page": text}) if given.json else text
+    )
+    return OK
+
+
+# the table -------------------------------------------------------------------------------------
+
+VERBS = {
+    "check": Verb(
+        help="check schedules, up to the proof", arguments=_schedule_arguments, run=_check
+    ),
+    "schema": Verb(
+        help="the language as JSON Schema, for editors", arguments=_json_argument, run=_schema
+    ),
+    "list": Verb(help="schedules, and what they serve", arguments=_list_arguments, run=_list),
+    "explain": Verb(help="what an error code means", arguments=_explain_arguments, run=_explain),
+}
+
+
+def code_of(errors: Fa4genError) -> int:
+    """The exit code of an error: wrong usage, or a refusal."""
+    return USAGE if all(d.code in USAGE_CODES for d in errors.diagnostics) else REFUSED
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one verb; the exit code is its result."""
+    parser = argparse.ArgumentParser(
+        prog="fa4gen", description="From pipeline schedules to FlashAttention kernels."
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, verb in VERBS.items():
+        one = verbs.add_parser(name, help=verb.help, description=verb.help)
+        verb.arguments(one)
+        one.set_defaults(parser=one)
+    given = parser.parse_args(arguments)
+    try:
+        return VERBS[given.verb].run(given)
+    except Fa4genError as e:
+        shown = json.dumps({"errors": [d.as_dict() for d in e.diagnostics]}, indent=2)
+        print(shown if getattr(given, "json", False) else e, file=sys.stderr)
+        return code_of(e)
