@@ -326,7 +326,7 @@ class Sm100:
         stats = [i for i in op.reads if i != source]
         own = isinstance(o.instance, int)
         total, top = (f"total_{o.instance}", f"m_{o.instance}") if stats and own else ("total", "m")
-        made: list[Stmt] = []
+        made: list[Stmt] = self._join(o) if f"{op.role}_join" in self.joins() else []
         if stats:
             args = (self._stats(), self._stats_index(o), str(self._tile_m()))
             made.append(self._call(o, "read_final", args, touched, (total, top)))
@@ -355,15 +355,6 @@ class Sm100:
         words = self._tile_elements(item) // 2
         base = f"raw_{self._buffer_of(item).name} + {offset} * {words}"
         row = f"m_block * {self.tile_rows()} + {offset} * {self._tile_m()}"
-        join = [
-            NamedSync(
-                on=Slot(
-                    barrier=f"{o.operation.role}_join",
-                    instance=o.instance if o.instance is OWN else None,
-                ),
-                span=o.span,
-            )
-        ]
         store = TmaStore(
             operation=o.operation.name,
             unit=f"tma_store_{o.operation.role}",
@@ -378,7 +369,12 @@ class Sm100:
             accesses=touched,
             span=o.span,
         )
-        return [*(join if self.schedule.role(o.operation.role).warps > 1 else []), store]
+        return [*(self._join(o) if f"{o.operation.role}_join" in self.joins() else []), store]
+
+    def _join(self, o: Occurrence) -> list[Stmt]:
+        """The role's warps meet: all have written, or the one that stores has waited for its store."""
+        instance = o.instance if o.instance is OWN else None
+        return [NamedSync(on=Slot(barrier=f"{o.operation.role}_join", instance=instance), span=o.span)]
 
     def _stats(self) -> str:
         return "stats_array"

@@ -225,7 +225,14 @@ class Sm90:
             ("lse", "row_lse[0]", "row_lse[1]", "batch", "head", "q_row + lane_row", "seqlen_q"),
             (),
         )
-        return [store, write, ProxyFence(span=o.span)]
+        return [*self._join_before(o), store, write, ProxyFence(span=o.span)]
+
+    def _join_before(self, o: Occurrence) -> list[Stmt]:
+        """Only one warp waits for the bulk store of the tile before: the others wait for that warp."""
+        out = self.schedule.buffer_of(o.operation.writes[0])
+        if out.overlays or join_name(o.operation.role) not in self.joins():
+            return []
+        return [NamedSync(on=Slot(barrier=join_name(o.operation.role), instance=OWN), span=o.span)]
 
     def _out(self) -> str:
         return f"raw_{self._out_home()}"
