@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from fa4gen.emulator.ptx.module import PtxEntry, Statement
 from fa4gen.emulator.report import Deadlock, Fault, Waiter
 
+Memory = tuple[int, int, str, bool]  # address, bytes, name, initialised
+GLOBAL = ("two CTAs write one address", "uninitialised global memory", "out of bounds")
 NO_STATEMENT = Statement(opcode="", operands=(), guard=None, line=0, text="end of the kernel")
 
 
@@ -28,7 +30,7 @@ NAMES = (
     "uninitialised global memory", "tensor memory not allocated", "tensor memory lanes", "tensor memory leaked",
     "tensor memory exhausted", "illegal descriptor", "barrier used before its initialisation is visible",
     "registers in use by wgmma", "missing wgmma.fence", "bulk copy unfinished at exit", "deadlock", "livelock",
-    "two CTAs write one address", "trap", "CTA of the cluster has exited", "register count", "tensor memory load not waited for",
+    "two CTAs write one address", "trap", "CTA of the cluster does not run", "register count", "tensor memory load not waited for",
     "bytes of another phase", "barrier word touched",
 )  # fmt: skip
 STREAMS = ("", "fenced", "initialisation", "tensor memory load", "tensor memory store", "tensor core", "bulk copy", "wgmma", "cp.async")
@@ -50,8 +52,8 @@ ALLOC = {
 }
 
 
-def fault_of(entry: PtxEntry, raw: RawFault) -> Fault:
-    """A record in words, with the statement that it happened at."""
+def fault_of(entry: PtxEntry, raw: RawFault, memory: Sequence[Memory] = ()) -> Fault:
+    """A record in words, with the statement that it happened at; `memory` names global addresses."""
     kind = NAMES[raw.kind - 1]
     here, there = _statement(entry, raw.pc), _statement(entry, raw.other_pc)
     word = _WORDS.get(kind, _plain)
@@ -59,7 +61,7 @@ def fault_of(entry: PtxEntry, raw: RawFault) -> Fault:
     phases = {"too many arrivals": raw.c, "barrier lapped": raw.a, "bytes of another phase": raw.b}
     return Fault(
         kind=kind,
-        message=word(raw),
+        message=word(raw) + _named(kind, raw.address, memory),
         kernel=entry.name,
         ptx_line=here.line,
         ptx=here.text,
@@ -92,6 +94,13 @@ def deadlock_of(entry: PtxEntry, raws: Sequence[RawFault]) -> Deadlock | None:
             )
         )  # fmt: skip
     return Deadlock(kernel=entry.name, waiters=tuple(waiters)) if waiters else None
+
+
+def _named(kind: str, address: int, memory: Sequence[Memory]) -> str:
+    if kind not in GLOBAL:
+        return ""
+    near = [(name, address - at) for at, size, name, _ in memory if at <= address < at + size]
+    return "".join(f" = {name} + {offset} bytes" for name, offset in near)
 
 
 def _statement(entry: PtxEntry, pc: int) -> Statement:
@@ -145,7 +154,7 @@ def _proxy(raw: RawFault) -> str:
 
 
 def _plain(raw: RawFault) -> str:
-    return _where(raw) if raw.address < 1 << 32 and raw.kind in (17, 18) else f"at {raw.address:#x}"
+    return _where(raw) if NAMES[raw.kind - 1].startswith("uninitialised") else f"at {raw.address:#x}"
 
 
 def _bounds(raw: RawFault) -> str:
@@ -173,8 +182,9 @@ _WORDS: dict[str, Callable[[RawFault], str]] = {
     "tensor memory leaked": lambda r: f"{r.a} columns still allocated when the CTA's last warp ended",
     "illegal descriptor": lambda r: f"{r.address:#x}: {DESCRIPTOR.get(r.a, 'rank or alignment')}",
     "barrier used before its initialisation is visible": lambda r: f"mbarrier {r.address & 0xFFFFFF:#x}" + (": fence.mbarrier_init and a barrier must come between" if r.a else ""),
-    "two CTAs write one address": lambda r: f"global address {r.address:#x}",
-    "CTA of the cluster has exited": lambda r: f"shared memory of CTA {r.a} in the cluster",
+    "two CTAs write one address": lambda r: f"different values at {r.address:#x}",
+    "uninitialised global memory": lambda r: f"read at {r.address:#x}",
+    "CTA of the cluster does not run": lambda r: f"shared memory of CTA {r.a} in the cluster, which " + ("may not have started: no cluster barrier was passed" if r.b else "has exited"),
     "register count": lambda r: f"setmaxnreg {r.a} is not a multiple of 8 from 24 to 256",
     "bytes of another phase": lambda r: f"issued in phase {r.b}, landed in phase {r.a}",
     "registers in use by wgmma": lambda _: "touched before wgmma.wait_group",

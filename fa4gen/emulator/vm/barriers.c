@@ -93,6 +93,7 @@ int cluster_wait(Warp* w) {
   Cluster* c = w->cta->cluster;
   if (c->barrier_phase == w->cluster_phase) return 0;
   if (races(c)) acquire(w, c->barrier_done);
+  w->cta->met = 1;
   return 1;
 }
 

@@ -76,7 +76,8 @@ static void init(Warp* w, const Ins* i, u32 address, u32 count, i32 pc, int lane
     k = t->bar_at[offset >> 3] = (u16)++t->nbars;
   }
   Bar* b = &t->bars[k - 1];
-  if (b->live && races(c)) fault(c, F_BAR_REINIT, w, pc, lane, address);
+  int again = b->live && b->init_pc == pc && b->init_warp == w->id && b->init_clock == w->clock[C_GENERIC]; /* by another lane of the same instruction */
+  if (b->live && !again && races(c)) fault(c, F_BAR_REINIT, w, pc, lane, address);
   if (b->live) b->phase += 2; /* a new life: keep the numbers growing */
   b->base = b->phase;
   b->address = offset;
@@ -107,12 +108,20 @@ static void arrive(Warp* w, const Ins* i, u32 exec, i32 pc) {
   Cluster* c = w->cta->cluster;
   int remote = i->mods & REMOTE;
   if (races(c)) w->vc[comp_of(w, C_GENERIC)] = w->clock[C_GENERIC];
+  Bar* last = NULL;
+  u32 phase = 0;
   EACH(exec) {
     u32 address = lane_address(w, i, (int)l);
     Cta* t;
     if (!shared_at(w, address, 8, remote, (int)l, pc, &t)) return;
     Bar* b = bar_at(w, t, address & 0xffffff, pc, (int)l);
     if (!b) return;
+    if (b == last && b->phase != phase) { /* the count is not that of the arrivers: this lane falls into the next phase */
+      Fault* f = fault(c, F_OVER_ARRIVAL, w, pc, (int)l, (u64)t->rank << 24 | b->address);
+      if (f) { f->a = __builtin_popcount(exec); f->b = __builtin_popcount(exec & ((1u << l) - 1)); f->c = phase - b->base; f->d = b->expected; }
+    }
+    last = b;
+    phase = b->phase;
     race_bar_use(w, t, b, t != w->cta, pc, (int)l);
     u32 value = i->o[2] == NONE ? 1 : lane32(w, i->o[2], (int)l);
     if (i->o[0] != NONE) r64(w, i->o[0])[l] = (u64)b->phase << 20 | b->pending;

@@ -24,6 +24,10 @@ u8* shared_at(Warp* w, u32 address, u32 bytes, int remote, int lane, i32 pc, Cta
     return NULL;
   }
   if (t != w->cta && t->live_warps == 0) { Fault* f = fault(c, F_CLUSTER_EXITED, w, pc, lane, address); if (f) f->a = rank; }
+  if (t != w->cta && !w->cta->met && races(c)) { /* nobody of this CTA has passed a cluster barrier: the other may not run yet */
+    Fault* f = fault(c, F_CLUSTER_EXITED, w, pc, lane, address);
+    if (f) { f->a = rank; f->b = 1; }
+  }
   if (owner) *owner = t;
   return t->smem + offset;
 }
@@ -39,7 +43,7 @@ static Range* range_of(Launch* L, u64 address, u32 bytes) {
   return NULL;
 }
 
-/* write: 0 read, 1 plain write, 2 atomic */
+/* write: 0 read, 1 plain write, 2 atomic, 3 plain write of what is there already: harmless whoever wrote it */
 void global_touch(Cluster* c, const Warp* w, u64 address, u32 bytes, int write, i32 pc, int lane) {
   Range* r = range_of(c->launch, address, bytes);
   if (!r || !r->shadow) return;
@@ -50,7 +54,7 @@ void global_touch(Cluster* c, const Warp* w, u64 address, u32 bytes, int write, 
       continue;
     }
     u32 mark = write == 2 ? 0x80000000u : mine, old = __atomic_exchange_n(&r->shadow[k], mark, __ATOMIC_RELAXED);
-    if (old && old != mark && bytes >= 4) {
+    if (write != 3 && old && old != mark && bytes >= 4) {
       Fault* f = fault(c, F_GLOBAL_RACE, w, pc, lane, r->address + 4 * k);
       if (f) f->other_cta = old == 0x80000000u ? -1 : (i32)old - 1;
       return;
@@ -65,7 +69,7 @@ u8* global_at(Cluster* c, const Warp* w, u64 address, u32 bytes, int lane, i32 p
       if (f) { f->a = bytes; f->c = 1; }
       return NULL;
     }
-    if (races(c)) global_touch(c, w, address, bytes, write, pc, lane);
+    if (races(c) && write != 3) global_touch(c, w, address, bytes, write, pc, lane);
   }
   return (u8*)address;
 }
@@ -129,21 +133,26 @@ void load(Warp* w, const Ins* i, u32 exec) {
 }
 
 void store(Warp* w, const Ins* i, u32 exec) {
-  i32 pc = (i32)(i - w->cta->cluster->program->ins);
+  Cluster* c = w->cta->cluster;
+  i32 pc = (i32)(i - c->program->ins);
   int space = i->mods & 15;
   u32 bytes = i->mods >> 4 & 15, total = bytes * (u32)i->n;
-  const i32* src = w->cta->cluster->program->ext + i->ext;
+  const i32* src = c->program->ext + i->ext;
   EACH(exec) {
     Cta* owner;
-    u8* p = resolve(w, address_of(w, i, i->o[1], (int)l), total, space, (int)l, pc, 1, &owner);
+    u64 address = address_of(w, i, i->o[1], (int)l);
+    u8* p = resolve(w, address, total, space, (int)l, pc, 3, &owner);
     if (!p) return;
-    if (owner && races(w->cta->cluster)) touched(w, owner, p, total, 1, pc, (int)l);
+    if (owner && races(c)) touched(w, owner, p, total, 1, pc, (int)l);
+    int same = 1;
     for (int k = 0; k < i->n; k++) {
-      if (bytes == 8) memcpy(p + 8 * k, &r64(w, src[k])[l], 8);
-      else memcpy(p + bytes * (u32)k, &r32(w, src[k])[l], bytes);
+      const void* v = bytes == 8 ? (void*)&r64(w, src[k])[l] : (void*)&r32(w, src[k])[l];
+      same &= !memcmp(p + bytes * (u32)k, v, bytes);
+      memcpy(p + bytes * (u32)k, v, bytes);
     }
+    if (!owner && races(c)) global_touch(c, w, address, total, same ? 3 : 1, pc, (int)l);
   }
-  progressed(w->cta->cluster);
+  progressed(c);
 }
 
 /* mods2: operation | type << 8. operations: add min max and or xor exch cas inc dec; types: u32 s32 u64 s64 f32 f64 f16x2 bf16x2 */

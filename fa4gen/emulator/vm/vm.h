@@ -179,7 +179,7 @@ typedef struct Cta {
   i32 nbars;
   Named named[NAMED_BARRIERS];
   Warp* warps;
-  i32 nwarps, live_warps;
+  i32 nwarps, live_warps, met; /* met: a warp has passed a cluster barrier */
   u32* tmem; /* [128][512] */
   u8 column_owner[TMEM_COLUMNS]; /* 0 free, else allocation number */
   i32 relinquished, alloc_group, last_alloc, held;
