@@ -14,7 +14,7 @@ from fa4gen.emulator.build import machine_library
 from fa4gen.emulator.decode.program import Decoded, decode
 from fa4gen.emulator.ptx.module import PtxEntry, PtxModule
 from fa4gen.emulator.ptx.parser import load_ptx
-from fa4gen.emulator.report import RACES, Report
+from fa4gen.emulator.report import RACES, WARNINGS, Report
 from fa4gen.emulator.wording import NAMES, RawFault, deadlock_of, fault_of
 
 __all__ = ["load_ptx", "run"]
@@ -119,7 +119,7 @@ def run(
     _work(launch, max(1, processes), progress, size, grid[0] * grid[1] * grid[2])
     found = list(raws[: launch.nfaults])
     waits = ("deadlock", "livelock")
-    faults = [fault_of(kernel, r) for r in found if NAMES[r.kind - 1] not in waits]
+    faults = [fault_of(kernel, r, memory) for r in found if NAMES[r.kind - 1] not in waits]
     opcodes: Counter[str] = Counter()
     for statement, count in zip(kernel.statements, counts, strict=False):
         if count:
@@ -127,7 +127,8 @@ def run(
     return Report(
         kernels=(entry,),
         races=tuple(f for f in faults if f.kind in RACES),
-        faults=tuple(f for f in faults if f.kind not in RACES),
+        faults=tuple(f for f in faults if f.kind not in RACES | WARNINGS),
+        warnings=tuple(f for f in faults if f.kind in WARNINGS),
         deadlock=deadlock_of(kernel, found),
         warp_instructions=launch.instructions,
         opcodes=opcodes,

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from fa4gen.diag import Diagnostic, Fa4genError
 
+# Hardware may finish the copy; the ISA does not say.
+WARNINGS = frozenset(("bulk copy unfinished at exit",))
 RACES = frozenset(
     (
         "race: read before write is ordered",
@@ -17,7 +19,6 @@ RACES = frozenset(
         "missing wgmma.fence",
         "two CTAs write one address",
         "barrier lapped",
-        "bulk copy unfinished at exit",
         "barrier initialised twice",
         "uninitialised shared memory",
         "uninitialised tensor memory",
@@ -95,11 +96,13 @@ class Deadlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that one call showed. `races` and `faults` are apart: faults stopped a CTA or broke a rule."""
+    """All that one call showed. `races` and `faults` are apart: faults stopped a CTA or broke a
+    rule; `warnings` can be harmless and do not make a run faulty."""
 
     kernels: tuple[str, ...] = ()
     races: tuple[Fault, ...] = ()
     faults: tuple[Fault, ...] = ()
+    warnings: tuple[Fault, ...] = ()
     deadlock: Deadlock | None = None
     warp_instructions: int = 0
     opcodes: Counter[str] = field(default_factory=Counter)
@@ -131,6 +134,7 @@ class Report:
             kernels=tuple(k for r in reports for k in r.kernels),
             races=tuple(f for r in reports for f in r.races),
             faults=tuple(f for r in reports for f in r.faults),
+            warnings=tuple(f for r in reports for f in r.warnings),
             deadlock=next((r.deadlock for r in reports if r.deadlock), None),
             warp_instructions=sum(r.warp_instructions for r in reports),
             opcodes=counts,

@@ -57,6 +57,8 @@ def arithmetic(e: Encoder, s: Statement) -> Ins:
         return _half(e, s, name, kind)
     if kind[0] == "f":
         return _float(e, s, name, kind)
+    if name in ("min", "max") and parts[1:] == ["relu", "s32"]:
+        return simple(e, f"{name.upper()}RELU_S32", s, kind)
     if {"cc", "relu", "sat"} & set(parts):
         raise NotUnderstood
     bits = width_of(kind)

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from fa4gen.emulator.ptx.module import (
     Immediate,
     Operand,
-    Pair,
     PtxEntry,
     Register,
     Sink,
     Special,
     Statement,
     Symbol,
-    Vector,
 )
 
 LAYOUT = struct.Struct("<HHi8iiiqIiIi")  # Ins of vm/vm.h
@@ -86,6 +84,7 @@ class Encoder:
     shared_at: dict[str, int] = field(default_factory=dict)
     static_bytes: int = 0
     params: dict[str, int] = field(default_factory=dict)
+    read_somewhere: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Gives every register its bytes, and every shared variable its offset."""
@@ -164,20 +163,14 @@ class Encoder:
         kind = operand.kind if isinstance(operand, Register) else "b32"
         return self.write(operand), DEST.get(kind, 0)
 
-    def registers_of(self, operands: Iterable[Operand]) -> set[int]:
-        """128-byte slots of the general registers among the operands."""
-        slots: set[int] = set()
-        for operand in operands:
-            if isinstance(operand, Register) and operand.kind != "pred":
-                first = self.offsets[operand.index] // 128
-                slots |= set(range(first, first + SLOT_BYTES[operand.kind] // 128))
-            elif isinstance(operand, Vector):
-                slots |= self.registers_of(operand.items)
-            elif isinstance(operand, Pair):
-                slots |= self.registers_of((operand.first, operand.second))
-            elif hasattr(operand, "base"):
-                slots |= self.registers_of((operand.base, *operand.coordinates))
-        return slots
+    def slots(self, registers: Iterable[Register]) -> set[int]:
+        """128-byte slots of the general registers among them."""
+        found: set[int] = set()
+        for r in registers:
+            if r.kind != "pred":
+                first = self.offsets[r.index] // 128
+                found |= set(range(first, first + SLOT_BYTES[r.kind] // 128))
+        return found
 
     def guard(self, statement: Statement) -> int:
         """The guard as the machine reads it."""

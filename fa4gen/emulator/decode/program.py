@@ -2,13 +2,21 @@
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fa4gen.emulator.decode import alu, memory, sync, tensor
 from fa4gen.emulator.decode.encoder import Encoder, Ins, NotUnderstood
-from fa4gen.emulator.ptx.module import PtxEntry, Statement
+from fa4gen.emulator.ptx.module import (
+    Address,
+    Operand,
+    Pair,
+    PtxEntry,
+    Register,
+    Statement,
+    Vector,
+)
 
 VM = Path(__file__).parent.parent / "vm"
 Decoder = Callable[[Encoder, Statement], Ins]
@@ -74,6 +82,7 @@ class Decoded:
 def decode(entry: PtxEntry, dynamic_smem_bytes: int) -> Decoded:
     """Decodes every statement. What is not understood becomes an instruction that stops the run."""
     e = Encoder(entry, dynamic_smem_bytes, opcode_numbers())
+    e.read_somewhere = _read_registers(entry)
     packed, ext = bytearray(), list[int]()
     uses, use_ext, unknown = list[int](), list[int](), list[int]()
     for number, s in enumerate(entry.statements):
@@ -107,11 +116,40 @@ def decode(entry: PtxEntry, dynamic_smem_bytes: int) -> Decoded:
     )
 
 
+def _read_registers(entry: PtxEntry) -> set[int]:
+    found: set[int] = set()
+    for s in entry.statements:
+        sources, _ = _split(s)
+        found |= {r.index for r in _registers(sources)}
+    return found
+
+
+def _registers(operands: Iterable[Operand]) -> Iterator[Register]:
+    for o in operands:
+        if isinstance(o, Register):
+            yield o
+        elif isinstance(o, Vector):
+            yield from _registers(o.items)
+        elif isinstance(o, Pair):
+            yield from _registers((o.first, o.second))
+        elif isinstance(o, Address):
+            yield from _registers((o.base, *o.coordinates))
+
+
 def _uses(e: Encoder, s: Statement) -> tuple[set[int], set[int]]:
-    """Slots read and written."""
-    if s.parts[0] in STORES_FIRST or (s.parts[:2] == ["tcgen05", "st"]) or not s.operands:
-        return e.registers_of(s.operands), set()
-    first = s.operands[0]
-    if hasattr(first, "base"):  # an address
-        return e.registers_of(s.operands), set()
-    return e.registers_of(s.operands[1:]), e.registers_of(s.operands[:1])
+    """128-byte slots read and written."""
+    sources, destinations = _split(s)
+    return e.slots(_registers(sources)), e.slots(_registers(destinations))
+
+
+def _split(s: Statement) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
+    """Operands read, and operands written; an accumulator in registers is both."""
+    none: tuple[Operand, ...] = ()
+    stores = s.parts[0] in STORES_FIRST or s.parts[:2] == ["tcgen05", "st"]
+    if stores or not s.operands or isinstance(s.operands[0], Address):
+        return s.operands, none
+    if s.opcode.startswith("wgmma.mma"):
+        return s.operands, s.operands[:1]
+    if s.parts[0] in ("bar", "barrier", "bra") or s.parts[:2] == ["tcgen05", "dealloc"]:
+        return s.operands, none
+    return s.operands[1:], s.operands[:1]

@@ -4,9 +4,10 @@ import re
 
 from fa4gen.emulator.decode.encoder import COLLECTIVE, NONE, Encoder, Ins, NotUnderstood
 from fa4gen.emulator.decode.memory import items, offset_register
-from fa4gen.emulator.ptx.module import Address, Immediate, Operand, Statement, Vector
+from fa4gen.emulator.ptx.module import Address, Immediate, Operand, Register, Statement, Vector
 
 GROUP2, A_TMEM, SCALE_D = 1, 2, 4
+DEAD = 0x200
 KINDS = {"kind::f16": 0, "kind::tf32": 1, "kind::f8f6f4": 2, "kind::i8": 3}
 SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")
 FORMATS = {"f16": 0, "bf16": 1, "tf32": 2, "e4m3": 3, "e5m2": 4, "u8": 5, "s8": 6}
@@ -67,7 +68,13 @@ def _access(e: Encoder, s: Statement, what: str) -> Ins:
     ins.o[1], ins.imm = offset_register(e, at)
     pack = "pack::16b" in parts or "unpack::16b" in parts
     ins.mods = SHAPES.index(shape) << 4 | pack << 8 | split.value << 16
-    ins.ext = [e.write(x) if load else e.read(x) for x in items(data)]
+    if not load:
+        ins.ext = [e.read(x) for x in items(data)]
+        return ins
+    # a register that no statement reads cannot be consumed: loading it touches nothing that matters
+    dead = [isinstance(x, Register) and x.index not in e.read_somewhere for x in items(data)]
+    ins.ext = [NONE if d else e.write(x) for d, x in zip(dead, items(data), strict=True)]
+    ins.mods |= DEAD if all(dead) else 0
     return ins
 
 

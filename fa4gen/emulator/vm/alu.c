@@ -289,6 +289,8 @@ static void integer(Warp* w, const Ins* i, void* dst, const void* A, const void*
     BIN(MAX_S32, i32, i32, a[l] > b[l] ? a[l] : b[l])
     BIN(MAX_U32, u32, u32, a[l] > b[l] ? a[l] : b[l])
     BIN(MAX_S64, i64, i64, a[l] > b[l] ? a[l] : b[l])
+    BIN(MINRELU_S32, i32, i32, (a[l] < b[l] ? a[l] : b[l]) > 0 ? (a[l] < b[l] ? a[l] : b[l]) : 0)
+    BIN(MAXRELU_S32, i32, i32, (a[l] > b[l] ? a[l] : b[l]) > 0 ? (a[l] > b[l] ? a[l] : b[l]) : 0)
     BIN(MAX_U64, u64, u64, a[l] > b[l] ? a[l] : b[l])
     UN(NEG_S16, u32, u32, (u16)(0 - a[l]))
     UN(NEG_S32, u32, u32, 0u - a[l])

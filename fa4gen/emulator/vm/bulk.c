@@ -156,7 +156,7 @@ void copy_complete(Cluster* c, Async* a) {
   Bar* b = bar_at(a->warp, a->cta, (u32)a->b & 0xffffff, a->pc, a->lane);
   if (!b) return;
   if (races(c)) {
-    publish_async(c, a, b->acc);
+    vc_join(b->acc, a->vc, c->dims); /* the thread's own arrival: its earlier ordinary writes come along */
     u32 comp = (u32)comp_of(a->warp, C_CPASYNC);
     if (b->acc[comp] < a->clock) b->acc[comp] = a->clock;
     vc_join(b->cum, a->vc, c->dims);

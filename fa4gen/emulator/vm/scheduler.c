@@ -271,11 +271,11 @@ static void start_cta(Cluster* c, Cta* t, int rank, const u32* origin) {
   t->linear = (u64)t->id[0] + (u64)L->grid[0] * ((u64)t->id[1] + (u64)L->grid[1] * (u64)t->id[2]);
   t->smem_bytes = (i32)SHARED_BASE + c->program->smem_bytes;
   t->smem = malloc((size_t)t->smem_bytes + 64);
-  for (size_t k = 0; k < (size_t)t->smem_bytes; k += 4) { u32 v = 0x7fc1dead; memcpy(t->smem + k, &v, 4); } /* unwritten memory: NaN in every type */
+  for (size_t k = 0; k < (size_t)t->smem_bytes; k += 4) memset(t->smem + k, 0xff, 4); /* unwritten memory: NaN in every type */
   t->bar_at = calloc((size_t)t->smem_bytes / 8 + 1, 2);
   t->bars = calloc(MAX_BARS, sizeof(Bar));
   t->tmem = malloc(4 * 128 * TMEM_COLUMNS);
-  for (int k = 0; k < 128 * TMEM_COLUMNS; k++) t->tmem[k] = 0x7fc1dead;
+  for (int k = 0; k < 128 * TMEM_COLUMNS; k++) t->tmem[k] = FULL;
   t->nwarps = t->live_warps = (i32)((L->block[0] * L->block[1] * L->block[2] + 31) / 32);
   t->warps = calloc((size_t)t->nwarps, sizeof(Warp));
   for (int k = 0; k < t->nwarps; k++) start_warp(&t->warps[k], t, k);

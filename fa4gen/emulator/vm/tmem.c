@@ -137,7 +137,7 @@ static void store_cells(Warp* w, const Ins* i, u32 lane, u32 column, int how) {
   w->tst[w->ntst++] = s;
 }
 
-/* o[1] address, imm offset; ext: registers; mods: 1 group, shape << 4, 0x100 pack/unpack, split << 16 */
+/* o[1] address, imm offset; ext: registers; mods: 1 group, shape << 4, 0x100 pack/unpack, 0x200 nobody reads the result, split << 16 */
 void tmem_access(Warp* w, const Ins* i, u32 exec) {
   Cta* t = w->cta;
   Cluster* c = t->cluster;
@@ -159,7 +159,7 @@ void tmem_access(Warp* w, const Ins* i, u32 exec) {
   }
   if (!tmem_check(c, t, w, pc, -1, column, span)) return;
   u32 clock = ++w->clock[write ? C_TST : C_TLD];
-  if (races(c)) {
+  if (races(c) && !(i->mods & 0x200)) {
     Actor a = {w->vc, (u32)comp_of(w, write ? C_TST : C_TLD), clock, pc, w->id, -1, 0};
     race_tmem(c, t, lane, rows, column, span, write, &a);
   }
