@@ -170,7 +170,7 @@ def build_report(
         tmem_columns=plan.tmem_columns if plan else 0,
         barriers=tuple(_barrier(b) for b in program.barriers),
         code=static_counts(compiled.cubin, text),
-        remarks=_remarks(compiled, text),
+        remarks=remarks(compiled, text),
     )
 
 
@@ -233,7 +233,7 @@ def _barrier(b: BarrierPlan) -> BarrierRow:
     )
 
 
-def _remarks(compiled: Compiled, text: str) -> tuple[Remark, ...]:
+def remarks(compiled: Compiled, text: str) -> tuple[Remark, ...]:
     """ptxas's remarks; those that name a line of the PTX get the schedule's line."""
     to_source = ptx_lines(compiled.lines_ptx.read_text())
     spans = line_map(text)

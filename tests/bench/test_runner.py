@@ -187,7 +187,8 @@ def test_ratios_are_paired_by_round():
     case |= {"head_dim": 64, "head_dim_v": 64}
     table = rows({"ours": [1.0, 2.0, 4.0], "peer": [2.0, 2.0, 2.0]}, "peer", case)
     assert table["ours"]["ratio"] == 1.0
-    assert table["ours"]["spread"] == [0.5, 2.0]
+    assert table["ours"]["range"] == [0.5, 2.0]
+    assert table["ours"]["quartiles"] == [0.5, 2.0]
     assert table["ours"]["tflops"] == pytest.approx(2 * 5000 * 128 / 2.0 / 1e9)
 
 
@@ -215,7 +216,7 @@ def test_a_record_that_was_cut_short_still_reads():
 
 def test_the_lowest_ratio_of_each_contender_is_named():
     def timed(name, ratio):
-        row = {"ms": 1.0, "tflops": 1.0, "ratio": ratio, "spread": [ratio, ratio]}
+        row = {"ms": 1.0, "tflops": 1.0, "ratio": ratio, "quartiles": [ratio, ratio]}
         return {"done": f"time all {name}", "faults": [], "base": "peer", "rows": {"ours": row}}
 
     text = summary(collect([timed("a", 1.1), timed("b", 0.9), timed("c", 1.0)]))

@@ -8,7 +8,7 @@ from fa4gen.ir.head import Head, TileScheduler
 from fa4gen.ir.program import BarrierPlan, Contribution, KernelProgram, RoleProgram
 from fa4gen.options import Options
 from fa4gen.runtime import report_text
-from fa4gen.runtime.compile import Request, compile_cached
+from fa4gen.runtime.compile import Compiled, Request, compile_cached
 from fa4gen.runtime.report import (
     CodeCounts,
     LoopCount,
@@ -16,6 +16,7 @@ from fa4gen.runtime.report import (
     Remark,
     Report,
     build_report,
+    remarks,
     static_counts,
 )
 
@@ -100,6 +101,16 @@ def test_a_compiled_kernel_is_described_by_role(tmp_path, target):
     assert "k_full" in text
     assert "32,768" in text
     assert json.loads(json.dumps(report.as_dict()))["barriers"][0]["arrive_count"] == 1
+
+
+def test_a_remark_that_names_a_line_of_the_ptx_names_the_schedules(tmp_path):
+    (tmp_path / "lines.ptx").write_text("\t.loc 1 19 4\n\twgmma;\n\t.loc 1 3 0\n\tret;\n")
+    said = "(C7519) warpgroup.arrive is injected in around line 2 by compiler\nUsed 9 registers\n"
+    (tmp_path / "remarks.txt").write_text(said)
+    assert remarks(Compiled(folder=tmp_path), KERNEL) == (
+        Remark(text=said.splitlines()[0], at="small.yaml:7"),
+        Remark(text="Used 9 registers"),
+    )
 
 
 def counts(**changed):

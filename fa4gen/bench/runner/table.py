@@ -10,7 +10,7 @@ from typing import Any
 def rows(
     times: dict[str, list[float]], base: str | None, case: dict[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Name → median ms, TFLOP/s, and speed against `base`: median and range of the rounds."""
+    """Name → median ms, TFLOP/s, speed against `base`: median, quartiles, range of the rounds."""
     sq, sk = case["seqlen_q"], case["seqlen_k"]
     pairs = sq * sk - (min(sq, sk) ** 2 / 2 if case["causal"] else 0)
     flop = 2 * case["batch"] * case["heads"] * pairs * (case["head_dim"] + case["head_dim_v"])
@@ -21,7 +21,8 @@ def rows(
             "ms": statistics.median(ms),
             "tflops": flop / statistics.median(ms) / 1e9,
             "ratio": statistics.median(ratios) if ratios else None,
-            "spread": [min(ratios), max(ratios)] if ratios else None,
+            "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else None,
+            "range": [min(ratios), max(ratios)] if ratios else None,
         }
     return table
 
@@ -49,9 +50,9 @@ def summary(record: dict[str, Any]) -> str:
     lowest: dict[str, tuple[float, str, str]] = {}
     for r in results:
         if "rows" in r:
-            lines.append(f"{r['done']}  (speed against {r['base']})")
+            lines.append(f"{r['done']}  (speed against {r['base']}, [quartiles])")
             for name, row in r["rows"].items():
-                low, high = row["spread"] or (math.nan, math.nan)
+                low, high = row["quartiles"] or (math.nan, math.nan)
                 ratio = row["ratio"] or math.nan
                 lines.append(
                     f"    {name:34s}{row['ms']:9.3f} ms {row['tflops']:7.1f} TFLOP/s"
