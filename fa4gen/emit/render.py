@@ -22,7 +22,7 @@ from . import model
 HERE = Path(__file__).parent
 LIBRARIES = {"sm_90a": ("sm90",), "sm_100a": ("sm100",), "sm_103a": ("sm100",)}
 COMMON = ("launch", "tiles")
-HOST = ("tensor_map", "l2_section", "LOG2_E")
+HOST = ("tensor_map", "LOG2_E")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,8 @@ def render(verified: Verified[KernelProgram]) -> KernelSource:
     macros = env.get_template("statements.j2").module
     roles = "\n".join(_node(macros, n) for n in model.roles(program))
     begin, finish = _frame(macros, program, head)
-    wanted = (*HOST, *head.functions, *_names_in(roles), *_names_in(begin))
+    host = "\n".join(d.text for d in (*head.launch, *head.tiles.launch, *head.declare))
+    wanted = (*HOST, *head.functions, *_names_in(roles), *_names_in(begin), *_names_in(host))
     functions, imports = _library(program.target, wanted)
     text = env.get_template("kernel.j2").render(
         k={
@@ -65,10 +66,7 @@ def render(verified: Verified[KernelProgram]) -> KernelSource:
             "begin": begin,
             "roles": roles,
             "finish": finish,
-            "rows": head.tiles.rows,
-            "rows_less_one": head.tiles.rows - 1,
-            "row_bytes": 2 * (head.head_dim + head.head_dim_v),
-            "grid": head.tiles.grid,
+            "tiles": head.tiles,
             "threads": program.threads,
             "head_dim": head.head_dim,
             "head_dim_v": head.head_dim_v,

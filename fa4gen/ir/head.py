@@ -17,11 +17,18 @@ class TensorMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileScheduler:
-    """How a CTA finds its work: `kind` picks the loop; `decode` gives (m_block, head, batch)."""
+    """How a CTA finds its work: `kind` names the loop that is printed, `rows` of Q are a CTA tile.
 
-    kind: str  # 'single' | 'lpt' | 'static_persistent'
-    rows: int  # of one CTA tile
-    grid: str  # expression
+    `launch`: values that the host function computes for it; `parameters` and `arguments`: what the
+    kernel gets of them; `grid`: an expression of the host function.
+    """
+
+    kind: str  # 'single' | 'lpt' | 'static_persistent' | 'lpt_persistent'
+    rows: int
+    launch: tuple[Define, ...]
+    parameters: tuple[tuple[str, str], ...]
+    arguments: tuple[str, ...]
+    grid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -183,7 +183,7 @@ class Schedule:
     head_dim_v: int
     params: Mapping[str, object]
     index: Index
-    scheduler: str  # 'single' | 'static_persistent' | 'lpt'
+    scheduler: str  # 'single' | 'static_persistent' | 'lpt' | 'lpt_persistent'
     order: str  # 'descending' | 'ascending' over KV blocks
     empty: str  # what a tile without blocks does: 'mask' (one block, all masked) | 'skip'
     roles: tuple[Role, ...]

@@ -33,19 +33,27 @@ def tile_of_grid():
     return cute.arch.block_idx()
 
 
-def tile_of_index(tile, m_blocks, heads):
+def tile_of_index(tile, by_m_blocks, by_heads):
     """(m_block, head, batch) of a linear tile index, m_block fastest."""
-    group = tile // m_blocks
-    return tile - group * m_blocks, group % heads, group // heads
+    group, m_block = divmod(tile, by_m_blocks)
+    batch, head = divmod(group, by_heads)
+    return m_block, head, batch
 
 
-def tile_lpt(m_blocks, heads, section):
+def tile_lpt(m_blocks, section, by_sections):
     """(m_block, head, batch), longest tiles first, of a grid (section, m_blocks, batches * sections).
 
     CTAs start in the order x, y, z: the heads of a section, whose K and V stay in L2 together, then
     shorter and shorter tiles, then the next section.
     """
     x, y, z = cute.arch.block_idx()
-    sections = heads // section
-    batch = z // sections
-    return m_blocks - 1 - y, (z - batch * sections) * section + x, batch
+    batch, s = divmod(z, by_sections)
+    return m_blocks - 1 - y, s * section + x, batch
+
+
+def tile_lpt_of_index(tile, m_blocks, section, by_section, by_m_blocks, by_sections):
+    """The same order as `tile_lpt`, of a linear tile index."""
+    rest, x = divmod(tile, by_section)
+    rest, y = divmod(rest, by_m_blocks)
+    batch, s = divmod(rest, by_sections)
+    return m_blocks - 1 - y, s * section + x, batch

@@ -374,7 +374,9 @@ class Sm100:
     def _join(self, o: Occurrence) -> list[Stmt]:
         """The role's warps meet: all have written, or the one that stores has waited for its store."""
         instance = o.instance if o.instance is OWN else None
-        return [NamedSync(on=Slot(barrier=f"{o.operation.role}_join", instance=instance), span=o.span)]
+        return [
+            NamedSync(on=Slot(barrier=f"{o.operation.role}_join", instance=instance), span=o.span)
+        ]
 
     def _stats(self) -> str:
         return "stats_array"

@@ -1,17 +1,75 @@
-"""The choice of tile scheduler: grid and loop."""
+"""The choice of tile scheduler: what the host computes for it, the grid, the kernel's parameters.
+
+single             one CTA a tile, query blocks first
+lpt                one CTA a tile, longest tiles first inside sections of heads that share L2
+static_persistent  one CTA an SM, which takes every n-th tile in the order of `single`
+lpt_persistent     one CTA an SM, which takes every n-th tile in the order of `lpt`
+"""
 
 from fa4gen.ir.head import TileScheduler
+from fa4gen.ir.program import Define
 from fa4gen.ir.schedule import Schedule
+
+DIVISOR = "cute.FastDivmodDivisorV2"
 
 
 def tile_scheduler(schedule: Schedule, rows: int) -> TileScheduler:
     """`rows`: rows of Q in a CTA's tile."""
-    blocks = f"(q.shape[1] + {rows - 1}) // {rows}"
+    row_bytes = 2 * (schedule.head_dim + schedule.head_dim_v)
+    blocks = ("m_blocks", f"(q.shape[1] + {rows - 1}) // {rows}")
+    section = (
+        "section",
+        f"l2_section(k.shape[1], k.shape[2], q.shape[2] // k.shape[2], {row_bytes})",
+    )
+    sections = ("sections", "q.shape[2] // section")
+    tiles = ("tiles", "m_blocks * q.shape[2] * q.shape[0]")
+    persistent = "(cutlass.min(tiles, num_sms), 1, 1)"
     match schedule.scheduler:
         case "single":
-            grid = f"({blocks}, q.shape[2], q.shape[0])"
+            return _make("single", rows, (blocks,), (), "(m_blocks, q.shape[2], q.shape[0])")
         case "lpt":
-            grid = f"(section, {blocks}, q.shape[0] * (q.shape[2] // section))"
+            numbers, divisors = (blocks, section, sections), ("sections",)
+            return _make(
+                "lpt",
+                rows,
+                numbers,
+                ("m_blocks", "section"),
+                "(section, m_blocks, q.shape[0] * sections)",
+                divisors,
+            )
+        case "lpt_persistent":
+            numbers = (blocks, section, sections, tiles)
+            divisors = ("section", "m_blocks", "sections")
+            return _make(
+                "lpt_persistent",
+                rows,
+                numbers,
+                ("tiles", "m_blocks", "section"),
+                persistent,
+                divisors,
+            )
         case _:
-            grid = f"(cutlass.min(({blocks}) * q.shape[2] * q.shape[0], num_sms), 1, 1)"
-    return TileScheduler(kind=schedule.scheduler, rows=rows, grid=grid)
+            numbers = (blocks, ("heads", "q.shape[2]"), tiles)
+            return _make(
+                "static_persistent", rows, numbers, ("tiles",), persistent, ("m_blocks", "heads")
+            )
+
+
+def _make(
+    kind: str,
+    rows: int,
+    launch: tuple[tuple[str, str], ...],
+    numbers: tuple[str, ...],
+    grid: str,
+    divisors: tuple[str, ...] = (),
+) -> TileScheduler:
+    """A divisor goes to the kernel as the multiplier and shifts that the host works out for it."""
+    by = tuple((f"by_{d}", f"{DIVISOR}({d})") for d in divisors)
+    return TileScheduler(
+        kind=kind,
+        rows=rows,
+        launch=tuple(Define(name=a, text=b) for a, b in (*launch, *by)),
+        parameters=(*((n, "Int32") for n in numbers), *((a, DIVISOR) for a, _ in by)),
+        arguments=(*numbers, *(a for a, _ in by)),
+        grid=grid,
+    )
