@@ -90,30 +90,21 @@ class Cache:
         """
         if entry := self.find(key):
             return entry
-        try:
-            with self._lock(key):
-                if entry := self.find(key):
-                    return entry
-                return self._make(key, about, make)
-        except OSError as problem:
-            raise error(
-                "FA0707",
-                f"the cache `{self.folder}` cannot be written: {problem.strerror or problem}",
-                fix="set FA4GEN_CACHE_DIR to a folder of yours",
-            ) from problem
+        with self._lock(key):
+            return self.find(key) or self._make(key, about, make)
 
     def _make(self, key: str, about: dict[str, str], make: Callable[[Path], None]) -> Entry:
-        aside = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=self.folder))
+        with self._writing():
+            aside = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=self.folder))
         try:
             make(aside)
-            files = sorted(p for p in aside.iterdir() if p.is_file())
-            record = {
-                "about": about,
-                "sha256": {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files},
-            }
-            (aside / RECORD).write_text(json.dumps(record, indent=1, sort_keys=True))
-            shutil.rmtree(self.folder / key, ignore_errors=True)  # damaged, or we had found it
-            aside.rename(self.folder / key)
+            with self._writing():
+                files = sorted(p for p in aside.iterdir() if p.is_file())
+                hashes = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+                record = {"about": about, "sha256": hashes}
+                (aside / RECORD).write_text(json.dumps(record, indent=1, sort_keys=True))
+                shutil.rmtree(self.folder / key, ignore_errors=True)  # damaged: else it was found
+                aside.rename(self.folder / key)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
         entry = _read(self.folder / key)
@@ -121,10 +112,24 @@ class Cache:
         return entry
 
     @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What the system says about this folder becomes an error that says how to mend it."""
+        try:
+            yield
+        except OSError as problem:
+            raise error(
+                "FA0707",
+                f"the cache `{self.folder}` cannot be written: {problem.strerror or problem}",
+                fix="set FA4GEN_CACHE_DIR to a folder of yours",
+            ) from problem
+
+    @contextlib.contextmanager
     def _lock(self, key: str) -> Iterator[None]:
-        locks = self.folder / "locks"
-        locks.mkdir(parents=True, exist_ok=True)
-        with (locks / f"{key}.lock").open("w") as held:
+        with self._writing():
+            locks = self.folder / "locks"
+            locks.mkdir(parents=True, exist_ok=True)
+            held = (locks / f"{key}.lock").open("w")
+        with held:
             fcntl.flock(held, fcntl.LOCK_EX)  # goes with the process, however that ends
             yield
 

@@ -103,6 +103,14 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
         Cache(folder=tmp_path / "file").get(KEY, {}, writer)
 
 
+def test_what_making_raises_is_not_taken_for_the_cache(store):
+    def fails(folder):
+        raise FileNotFoundError(2, "no compiler", str(folder))
+
+    with pytest.raises(FileNotFoundError, match="no compiler"):
+        store.get(KEY, {}, fails)
+
+
 def test_the_key_holds_text_target_and_toolchain(monkeypatch):
     base = key_of(name="n", text="a", target="sm_90a")
     assert base == key_of(name="n", text="a", target="sm_90a")
