@@ -60,7 +60,9 @@ class KitKernel:
 
     `arguments`: names of values in the order of the call (q, k, v, o, lse, softmax_scale,
     scale_log2, num_sms, max_seqlen_q), None, and tuples of these. `gqa_ratio` None: any ratio.
-    `dtype` as torch spells it. A `peer` is timed beside ours, and checked only if asked.
+    `dtype` as torch spells it. A `peer` is timed beside ours, and checked only if asked. With
+    `python`, "module:function", the call goes through what that function makes of the path of the
+    shared object; `arguments` may then name `causal`, and what is returned is named in `returns`.
     """
 
     name: str
@@ -75,6 +77,8 @@ class KitKernel:
     gqa_ratio: int | None = None
     min_seqlen_k: int = 0
     peer: bool = False
+    python: str = ""
+    returns: tuple[str, ...] = ()
 
     def entry(self) -> dict[str, object]:
         """Its entry in the manifest; a bound that does not bind is left out."""
@@ -91,6 +95,8 @@ class KitKernel:
         }
         found |= {"gqa_ratio": self.gqa_ratio} if self.gqa_ratio else {}
         found |= {"min_seqlen_k": self.min_seqlen_k} if self.min_seqlen_k else {}
+        if self.python:
+            found |= {"python": self.python, "returns": list(self.returns)}
         return found | ({"peer": True} if self.peer else {})
 
     @property

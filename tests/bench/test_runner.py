@@ -103,6 +103,26 @@ def attention(torch, causal, spoil=id):
     return kernel
 
 
+def test_a_librarys_own_call_is_judged_by_what_it_returns(torch, monkeypatch, tmp_path):
+    (tmp_path / "library.py").write_text(
+        "def make(path):\n"
+        "    assert path.name == 'k.so'\n"
+        "    def attention(q, k, v, causal):\n"
+        "        a = q.new_full((q.shape[0], q.shape[1], q.shape[2], v.shape[3]), 0.5)\n"
+        "        return a, a[..., 0].transpose(1, 2).float()\n"
+        "    return attention\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    bench = bench_on_cpu(torch, monkeypatch, None)
+    bench.functions, bench.kit = {}, tmp_path
+    entry = {"name": "k", "file": "k.so", "python": "library:make", "returns": ["o", "lse"]}
+    bench.kernels = {"k": {**entry, "arguments": ["q", "k", "v", "causal"]}}
+    tensors, _ = bench.inputs(small_cases(False)[0])
+    bench.answer("k", tensors, small_cases(False)[0])
+    assert bool((tensors["o"] == 0.5).all())
+    assert bool((tensors["lse"] == 0.5).all())
+
+
 def small_cases(causal):
     served = {"dtype": "bfloat16", "head_dim": 64, "head_dim_v": 64, "causal": causal}
     found = [c for c in cases([served]) if c["kind"] == "check"]
@@ -176,7 +196,7 @@ def test_the_reference_agrees_with_a_plain_softmax(torch):
 
 
 def test_arguments_are_data():
-    case = {"head_dim": 64, "seqlen_q": 7}
+    case = {"head_dim": 64, "seqlen_q": 7, "causal": True}
     kernel = {"arguments": ["q", None, [None, "num_sms"], "max_seqlen_q", "scale_log2"]}
     got = launcher(kernel, lambda *a: a, {"q": "Q"}, case, 132)()
     assert got == ("Q", None, (None, 132), 7, pytest.approx(0.125 * math.log2(math.e)))

@@ -10,8 +10,11 @@ session.
 
 What is measured is in the manifest: `kernels` (shared object, function, what it serves, and its
 `arguments`: names of values, nulls and lists thereof, in the order of its call) and `cases`
-(problems of a `kind`: check, time, host). Tensors are (batch, seqlen, heads, head_dim), LSE is
-(batch, heads, seqlen_q) in float32; causal masks are aligned bottom-right.
+(problems of a `kind`: check, time, host). An entry with `python`, "module:function", is called
+through what that function makes of the shared object's path, and gives its `returns` as a tuple
+instead of writing them: so the same run judges and times a library's own calls. Tensors are
+(batch, seqlen, heads, head_dim), LSE is (batch, heads, seqlen_q) in float32; causal masks are
+aligned bottom-right.
 
 A check passes if, against float64 on fresh random inputs, the root-mean-square error is at most
 1.1 and the largest error at most 1.5 times that of PyTorch's attention in the same dtype, plus

@@ -172,6 +172,7 @@ def launcher(
         "scale_log2": scale * math.log2(math.e),
         "num_sms": num_sms,
         "max_seqlen_q": case["seqlen_q"],
+        "causal": case["causal"],
     }
 
     def argument(a: Any) -> Any:

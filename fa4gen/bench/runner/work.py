@@ -2,6 +2,7 @@
 
 import ctypes
 import datetime
+import importlib
 import importlib.util
 import lzma
 import math
@@ -60,14 +61,28 @@ class Bench:
         self.num_sms = self.properties.multi_processor_count
 
     def function(self, name: str) -> Callable[..., Any]:
-        """The tvm-ffi function of a kernel, loaded at first use."""
+        """The function of a kernel, loaded at first use: tvm-ffi's, or what a Python one makes."""
         if name not in self.functions:
-            import tvm_ffi
-
             kernel = self.kernels[name]
-            module = tvm_ffi.load_module(str(self.kit / kernel["file"]))
-            self.functions[name] = module[kernel["function"]]
+            if maker := kernel.get("python"):
+                module, _, function = maker.partition(":")
+                made = getattr(importlib.import_module(module), function)
+                self.functions[name] = made(self.kit / kernel["file"])
+            else:
+                import tvm_ffi
+
+                module = tvm_ffi.load_module(str(self.kit / kernel["file"]))
+                self.functions[name] = module[kernel["function"]]
         return self.functions[name]
+
+    def answer(self, name: str, tensors: dict[str, Any], case: dict[str, Any]) -> None:
+        """One call; then the outputs lie in `tensors`, also of a function that returns them."""
+        returned = self.call(name, tensors, case)()
+        for output, value in zip(
+            self.kernels[name].get("returns", ()), returned or (), strict=True
+        ):
+            tensors[output].copy_(value)
+        self.torch.cuda.synchronize()
 
     def call(self, name: str, tensors: dict[str, Any], case: dict[str, Any]) -> Call:
         """A launch of one kernel on these tensors."""
@@ -83,15 +98,12 @@ class Bench:
         """Values, bitwise repetition and guards of one kernel on one problem."""
         torch, case = self.torch, unit["case"]
         tensors, stores = self.inputs(case)
-        launch = self.call(unit["kernels"][0], tensors, case)
-        launch()
-        torch.cuda.synchronize()
+        self.answer(unit["kernels"][0], tensors, case)
         errors, faults = compare(torch, tensors, case)
         first = {n: tensors[n].clone() for n in ("o", "lse")}
         for n in ("o", "lse"):
             tensors[n].fill_(float("nan"))
-        launch()
-        torch.cuda.synchronize()
+        self.answer(unit["kernels"][0], tensors, case)
         if any(not torch.equal(first[n], tensors[n]) for n in first):
             faults.append("two runs differ")
         touched = untouched(torch, stores, tensors, ("q", "k", "v", "o", "lse"))
@@ -147,8 +159,7 @@ class Bench:
         faults: list[str] = []
         pairs = [(0, 0), (case["batch"] - 1, case["heads"] - 1)]
         for name in unit["kernels"]:
-            self.call(name, sets[0], case)()
-            torch.cuda.synchronize()
+            self.answer(name, sets[0], case)
             faults += [f"{name}: {f}" for f in compare(torch, sets[0], case, pairs)[1]]
         calls, base = self.contenders(unit, sets)
         once = {}
