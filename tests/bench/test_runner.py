@@ -5,10 +5,12 @@ import json
 import math
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from fa4gen.bench.cases import cases
+from fa4gen.bench.runner import work
 from fa4gen.bench.runner.problem import LAYOUTS, launcher, reference, sdpa
 from fa4gen.bench.runner.supervise import Worker, supervise
 from fa4gen.bench.runner.table import collect, rows, summary
@@ -121,6 +123,45 @@ def test_a_librarys_own_call_is_judged_by_what_it_returns(torch, monkeypatch, tm
     bench.answer("k", tensors, small_cases(False)[0])
     assert bool((tensors["o"] == 0.5).all())
     assert bool((tensors["lse"] == 0.5).all())
+
+
+class Clock:
+    """Stands in for a CUDA event: host time, which on the CPU is the work's."""
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        self.at = time.perf_counter()
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, end):
+        return (end.at - self.at) * 1e3
+
+
+def test_a_timing_compares_ours_the_peer_its_control_and_pytorch(torch, monkeypatch):
+    bench = bench_on_cpu(torch, monkeypatch, attention(torch, True))
+    monkeypatch.setattr(torch.cuda, "Event", Clock)
+    monkeypatch.setattr(work, "WARM_MS", 0.1)
+    monkeypatch.setattr(work, "MEASURE_MS", 0.1)
+    monkeypatch.setattr(work, "HOST_BATCHES", 1)
+    monkeypatch.setattr(work, "HOST_CALLS", 2)
+    bench.properties = SimpleNamespace(L2_cache_size=1 << 16)
+    bench.functions["theirs"] = attention(torch, True)
+    bench.functions["refuses"] = lambda *_: (_ for _ in ()).throw(RuntimeError("not this one"))
+    arguments = bench.kernels["k"]["arguments"]
+    for name in ("theirs", "refuses"):
+        bench.kernels[name] = {"name": name, "peer": True, "arguments": arguments}
+    unit = {"id": "x", "kernels": ["k"], "case": {**small_cases(True)[0], "rounds": 2}}
+    timed = bench.time(unit)
+    assert timed["faults"] == []
+    assert timed["base"] == "theirs"
+    assert set(timed["rows"]) == {"k", "theirs", "theirs (again)", "sdpa flash"}
+    assert timed["rows"]["theirs"]["ratio"] == 1.0
+    assert len({len(t) for t in timed["times_ms"].values()}) == 1
+    assert set(bench.host(unit)["host_us"]) == set(timed["rows"])
 
 
 def small_cases(causal):
