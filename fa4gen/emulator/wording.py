@@ -28,10 +28,9 @@ NAMES = (
     "named barrier count", "named barrier overrun", "race: read before write is ordered", "race: write before read is ordered",
     "race: unordered writes", "missing proxy fence", "uninitialised shared memory", "uninitialised tensor memory",
     "uninitialised global memory", "tensor memory not allocated", "tensor memory lanes", "tensor memory leaked",
-    "tensor memory exhausted", "illegal descriptor", "barrier used before its initialisation is visible",
+    "illegal descriptor", "barrier used before its initialisation is visible",
     "registers in use by wgmma", "missing wgmma.fence", "bulk copy unfinished at exit", "deadlock", "livelock",
-    "two CTAs write one address", "trap", "CTA of the cluster does not run", "register count", "tensor memory load not waited for",
-    "bytes of another phase", "barrier word touched",
+    "two CTAs write one address", "trap", "CTA of the cluster does not run", "register count", "bytes of another phase", "barrier word touched",
 )  # fmt: skip
 STREAMS = ("", "fenced", "initialisation", "tensor memory load", "tensor memory store", "tensor core", "bulk copy", "wgmma", "cp.async")
 DESCRIPTOR = {

@@ -171,7 +171,7 @@ def move(e: Encoder, s: Statement) -> Ins:
     to, source = s.operands
     width = width_of(kind)
     if kind == "b128":
-        raise NotUnderstood
+        return _move_128(e, to, source)
     if isinstance(to, Vector):
         op = {(64, 2): "UNPACK_2X32", (32, 2): "UNPACK_2X16", (64, 4): "UNPACK_4X16"}
         ins = Ins(op=op[width, len(to.items)])
@@ -200,6 +200,20 @@ def move(e: Encoder, s: Statement) -> Ins:
         ins.mods2 = TYPES.index("u32") | TYPES.index("u64") << 8
         return ins
     return simple(e, "MOV_B64" if width == 64 else "MOV_B32", s, kind)
+
+
+def _move_128(e: Encoder, to: Operand, source: Operand) -> Ins:
+    if isinstance(to, Vector):
+        ins = Ins(op="UNPACK_2X64")
+        ins.o[0], ins.o[1] = (e.write(x) for x in to.items)
+        ins.o[4] = e.read(source, 64)
+        return ins
+    if not isinstance(source, Vector):
+        raise NotUnderstood
+    ins = Ins(op="PACK_2X64")
+    ins.o[0] = e.write(to)
+    ins.o[1], ins.o[2] = (e.read(x, 64) for x in source.items)
+    return ins
 
 
 def _shared_address(e: Encoder, to: Operand, source: Symbol, width: int) -> Ins:

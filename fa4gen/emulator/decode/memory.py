@@ -1,13 +1,12 @@
 """Loads, stores, atomics, address conversion, and copies of every kind."""
 
 from fa4gen.emulator.decode.alu import slot_width, width_of
-from fa4gen.emulator.decode.encoder import NONE, SHARED_BASE, Encoder, Ins, NotUnderstood
+from fa4gen.emulator.decode.encoder import SHARED_BASE, Encoder, Ins, NotUnderstood
 from fa4gen.emulator.ptx.module import (
     Address,
     Immediate,
     Operand,
     Register,
-    Sink,
     Statement,
     Symbol,
     Vector,
@@ -64,9 +63,11 @@ def load_store(e: Encoder, s: Statement) -> Ins:
     parts = s.parts
     kind = parts[-1]
     load = parts[0] == "ld"
-    if parts[1:2] == ["async"] or "local" in parts or kind == "b128":
+    if parts[1:2] == ["async"] or "local" in parts:
         raise NotUnderstood
     data, at = s.operands if load else s.operands[::-1]
+    if kind == "b128":
+        return _load_store_128(e, parts, data, at)
     width = width_of(kind)
     ins = Ins(op="LD" if load else "ST")
     address(e, ins, at)
@@ -78,6 +79,15 @@ def load_store(e: Encoder, s: Statement) -> Ins:
         ins.ext = [e.write(x) for x in elements]
     else:
         ins.ext = [e.read(x, 64 if width == 64 else 32) for x in elements]
+    return ins
+
+
+def _load_store_128(e: Encoder, parts: list[str], data: Operand, at: Operand) -> Ins:
+    ins = Ins(op=parts[0].upper())
+    address(e, ins, at)
+    low = e.write(data)
+    ins.ext = [low, low + 256]  # the halves of a 128-bit slot
+    ins.mods |= _space(parts) | 8 << 4 | 1 << 13
     return ins
 
 
@@ -249,13 +259,3 @@ def matrix(e: Encoder, s: Statement) -> Ins:
     address(e, ins, at)
     ins.ext = [e.write(x) if load else e.read(x) for x in items(data)]
     return ins
-
-
-def sunk(operand: Operand) -> bool:
-    """Whether the operand is `_`."""
-    return isinstance(operand, Sink)
-
-
-def nowhere() -> int:
-    """The slot of an absent operand."""
-    return NONE

@@ -2,7 +2,7 @@
 
 from fa4gen.emulator.decode.encoder import COLLECTIVE, NONE, Encoder, Ins, NotUnderstood
 from fa4gen.emulator.decode.memory import address, offset_register
-from fa4gen.emulator.ptx.module import Address, Immediate, Label, Operand, Pair, Statement
+from fa4gen.emulator.ptx.module import Address, Immediate, Label, Operand, Pair, Statement, Vector
 
 REMOTE, EXPECT, RELAXED, DROP, NOCOMPLETE, COMPLETE = 1, 2, 4, 8, 16, 32
 
@@ -150,10 +150,23 @@ def fence(e: Encoder, s: Statement) -> Ins:
 
 
 def launch_control(e: Encoder, s: Statement) -> Ins:
-    """clusterlaunchcontrol.try_cancel."""
-    if s.parts[1] != "try_cancel":
-        raise NotUnderstood
-    ins = Ins(op="CLC_CANCEL", mods=2 if "multicast::cluster::all" in s.opcode else 0)
-    ins.o[1], ins.imm = offset_register(e, s.operands[0])
-    ins.o[2], ins.mods2 = offset_register(e, s.operands[1])
+    """clusterlaunchcontrol.*"""
+    parts = s.parts
+    if parts[1] == "try_cancel":
+        ins = Ins(op="CLC_CANCEL", mods=2 if "multicast::cluster::all" in s.opcode else 0)
+        ins.o[1], ins.imm = offset_register(e, s.operands[0])
+        ins.o[2], ins.mods2 = offset_register(e, s.operands[1])
+        return ins
+    ins = Ins(op="CLC_QUERY")
+    to = s.operands[0]
+    if parts[2] == "is_canceled":
+        ins.o[0] = e.write(to)
+    elif isinstance(to, Vector):
+        ins.mods = 1
+        ins.o[:4] = [e.write(x) for x in to.items]
+    else:
+        ins.mods = 2 + ("x", "y", "z").index(parts[2].split("::")[1])
+        ins.o[0] = e.write(to)
+    ins.o[4] = e.read(s.operands[1], 64)
+    ins.o[5] = ins.o[4] + 256
     return ins

@@ -6,9 +6,6 @@ rest of the emulator never sees a name twice.
 
 from dataclasses import dataclass
 
-REGISTER_BYTES = {"pred": 0, "b16": 4, "b32": 4, "b64": 8, "b128": 16}
-
-
 @dataclass(frozen=True, slots=True)
 class Register:
     """A declared register: `kind` is pred, b16, b32, b64 or b128; `index` is unique in its entry."""

@@ -147,6 +147,11 @@ static i32 bfind(u32 v, int sign, int shiftamt) {
 /* destinations of several registers, or of irregular shape */
 static void unpack(Warp* w, const Ins* i, u32 exec) {
   const void* A = ref(w, i->o[4]);
+  if (i->op == OP_UNPACK_2X64) {
+    for (int k = 0; k < 2; k++) if (i->o[k] != NONE) { u64* d = r64(w, i->o[k]); EACH(exec) d[l] = ((const u64*)A)[32 * k + (int)l]; }
+    return;
+  }
+  if (i->op == OP_PACK_2X64) { u64 *d = r64(w, i->o[0]), *a = r64(w, i->o[1]), *b = r64(w, i->o[2]); EACH(exec) { d[l] = a[l]; d[32 + l] = b[l]; } return; }
   int n = i->op == OP_UNPACK_4X16 ? 4 : 2;
   for (int k = 0; k < n; k++) {
     if (i->o[k] == NONE) continue;
@@ -337,7 +342,7 @@ void alu(Warp* w, const Ins* i, u32 exec) {
   const void *A = ref(w, i->o[1]), *B = ref(w, i->o[2]), *C = ref(w, i->o[3] == NONE ? i->o[1] : i->o[3]);
   switch (i->op) {
     case OP_NOP: return;
-    case OP_UNPACK_2X32: case OP_UNPACK_2X16: case OP_UNPACK_4X16: unpack(w, i, exec); return;
+    case OP_UNPACK_2X32: case OP_UNPACK_2X16: case OP_UNPACK_4X16: case OP_PACK_2X64: case OP_UNPACK_2X64: unpack(w, i, exec); return;
     case OP_SETP_I: case OP_SETP_F32: case OP_SETP_F64: case OP_SETP_F16: case OP_SETP_BF16: setp_store(w, i, setp(w, i, A, B), exec); return;
     case OP_SET_B32: { u32 m = (i->mods2 & 1) ? compare_f32(i->mods & 0xff, A, B) : compare_int((int)i->imm, i->mods & 0xff, A, B); u32* d = dst; u32 one = i->mods2 & 2 ? 0x3f800000u : FULL; LANES d[l] = m >> l & 1 ? one : 0; break; }
     case OP_ADD_F32: case OP_SUB_F32: case OP_MUL_F32: case OP_FMA_F32: case OP_ADD_F32X2: case OP_SUB_F32X2: case OP_MUL_F32X2: case OP_FMA_F32X2:

@@ -40,9 +40,9 @@ void report_deadlock(Cluster* c) {
         f->a = w->status; f->other_cta = f->other_warp = -1;
         if (w->status == ON_MBAR && w->bar) {
           Bar* b = w->bar;
-          f->address = b->address; f->b = (i64)b->pending << 32 | b->expected; f->c = (i64)(b->phase - b->base) << 1 | (w->want & 1); f->d = (i64)(b->arrived & 0xffffffff) << 32 | (u32)(b->arrived_before & 0xffffffff);
+          int rank = (int)(b->comp - c->nwarps * C_PER_WARP) / MAX_BARS;
+          f->address = (u64)rank << 24 | b->address; f->b = (i64)b->pending << 32 | b->expected; f->c = (i64)(b->phase - b->base) << 1 | (w->want & 1); f->d = (i64)(b->arrived & 0xffffffff) << 32 | (u32)(b->arrived_before & 0xffffffff);
           f->other_cta = (i32)b->tx; f->other_warp = (i32)(b->init_pc);
-          f->other_pc = (i32)((u32)(b - 0 ? 0 : 0));
         } else if (w->status == ON_NAMED) {
           Named* n = &w->cta->named[w->named];
           f->address = (u64)w->named; f->b = (i64)n->arrived << 32 | n->expected; f->d = (i64)n->members;

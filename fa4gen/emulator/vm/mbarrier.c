@@ -82,6 +82,8 @@ static void init(Warp* w, const Ins* i, u32 address, u32 count, i32 pc, int lane
   b->base = b->phase;
   b->address = offset;
   b->live = 1;
+  if (!t->bars_to || offset < t->bars_from) t->bars_from = offset;
+  if (offset + 8 > t->bars_to) t->bars_to = offset + 8;
   b->expected = b->pending = count;
   b->tx = 0;
   b->init_pc = pc;
@@ -94,6 +96,7 @@ static void init(Warp* w, const Ins* i, u32 address, u32 count, i32 pc, int lane
     memset(b->acc, 0, 4 * (size_t)c->dims);
     memset(b->done, 0, 4 * (size_t)c->dims);
     Actor a = generic_actor(w, pc, lane);
+    a.async = BY_BARRIER;
     race_smem(c, t, offset, 8, 1, &a);
   }
   progressed(c);

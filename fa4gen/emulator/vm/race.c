@@ -74,7 +74,7 @@ static void touch(Cluster* c, Cell* cell, u8 mask, int write, const Actor* a, u6
     int together = write == 2 && cell->wflags & W_ATOMIC;
     if (cell->wmask & mask && !together) {
       if (vc[cell->wcomp] < cell->wclock) report(c, write ? F_RACE_WAW : F_RACE_RAW, a, address, cell->wcomp, cell->wpc, tensor);
-      else if (a->async && cell->wflags & W_GENERIC && vc[cell->wcomp + 1] < cell->wclock) report(c, F_PROXY, a, address, cell->wcomp, cell->wpc, tensor);
+      else if ((a->async & (1 | ASYNC_LENIENT)) && cell->wflags & W_GENERIC && vc[cell->wcomp + 1] < cell->wclock) report(c, F_PROXY, a, address, cell->wcomp, cell->wpc, tensor);
     }
   } else if (!write && a->async != ASYNC_LENIENT) {
     report(c, tensor ? F_UNINIT_TMEM : F_UNINIT_SMEM, a, address, a->comp, -1, tensor);
@@ -97,11 +97,14 @@ static void touch(Cluster* c, Cell* cell, u8 mask, int write, const Actor* a, u6
   cell->wcomp = (u16)a->comp;
   cell->wmask = mask;
   cell->wpc = a->pc;
-  cell->wflags = (u8)((!a->async && !tensor && a->comp % C_PER_WARP == C_GENERIC ? W_GENERIC : 0) | (write == 2 ? W_ATOMIC : 0));
+  cell->wflags = (u8)(((!a->async || a->async == BY_BARRIER) && !tensor && a->comp % C_PER_WARP == C_GENERIC ? W_GENERIC : 0) | (write == 2 ? W_ATOMIC : 0));
 }
 
 void race_smem(Cluster* c, Cta* t, u32 offset, u32 bytes, int write, const Actor* a) {
   if (!races(c)) return;
+  if (a->async != BY_BARRIER && offset < t->bars_to && offset + bytes > t->bars_from)
+    for (u32 k = offset >> 3; k <= (offset + bytes - 1) >> 3; k++)
+      if (t->bar_at[k] && t->bars[t->bar_at[k] - 1].live) { report(c, F_BAR_DATA, a, (u64)t->rank << 24 | k << 3, a->comp, -1, 0); break; }
   for (u32 g = offset >> 2; g <= (offset + bytes - 1) >> 2; g++) {
     u32 lo = g << 2 < offset ? offset & 3 : 0, hi = (g << 2) + 4 > offset + bytes ? (offset + bytes) - (g << 2) : 4;
     touch(c, &t->smem_cells[g], (u8)(((1u << hi) - 1) & ~((1u << lo) - 1)), write, a, (u64)t->rank << 24 | g << 2, 0);

@@ -4,6 +4,8 @@
 #include "vm.h"
 
 #define ALU_LAST OP_CVT_BF16X2_F32
+#define SPINNING 200000 /* warp instructions without progress */
+#define MAX_DEPTH 64
 
 /* ---- lanes of one warp: those at the smallest program counter go first ---- */
 static int regroup(Warp* w) {
@@ -186,6 +188,18 @@ static void policy(Cluster* c) {
   c->quantum = quanta[rnd(c) % 5];
 }
 
+static void one_cluster(Launch* L, u64 index, u64* counts, int depth);
+static u64 clusters(const Launch* L) { return (u64)(L->grid[0] / L->cluster[0]) * (L->grid[1] / L->cluster[1]) * (L->grid[2] / L->cluster[2]); }
+
+/* a cluster that only spins may wait for one that has not started (a lock in global memory): that one runs now */
+static int admit_another(Cluster* c) {
+  if (c->depth >= MAX_DEPTH) return 0;
+  u64 k = __atomic_fetch_add(&c->launch->next_cluster, 1, __ATOMIC_RELAXED);
+  if (k >= clusters(c->launch)) return 0;
+  one_cluster(c->launch, k, c->counts, c->depth + 1);
+  return 1;
+}
+
 static void run_cluster(Cluster* c) {
   u64 last = c->progress, quiet = 0;
   while (!c->fatal && !c->launch->stop) {
@@ -199,6 +213,7 @@ static void run_cluster(Cluster* c) {
       run_warp(w, 1 + (int)(rnd(c) % (u32)c->quantum));
       quiet = c->progress == last ? quiet + c->instructions - before : 0;
       last = c->progress;
+      if (quiet > SPINNING && admit_another(c)) quiet = 0;
       if (quiet > c->launch->spin_limit) { fatal(c, F_LIVELOCK, w, w->pc, -1, quiet); c->launch->deadlocked = 1; return; }
       continue;
     }
@@ -298,12 +313,13 @@ static void end_cluster(Cluster* c) {
   free(c->ctas);
 }
 
-static void one_cluster(Launch* L, u64 index, u64* counts) {
+static void one_cluster(Launch* L, u64 index, u64* counts, int depth) {
   Cluster c;
   memset(&c, 0, sizeof c);
   c.launch = L;
   c.program = &L->program;
   c.index = index;
+  c.depth = depth;
   c.counts = counts;
   c.rng = (L->seed + 1) * 0x9e3779b97f4a7c15ull ^ (index + 1) * 0xbf58476d1ce4e5b9ull;
   for (int k = 0; k < 8; k++) rnd(&c);
@@ -325,12 +341,11 @@ static void one_cluster(Launch* L, u64 index, u64* counts) {
 
 /* a worker: takes clusters until none are left. Several may run at once, in threads of their own. */
 __attribute__((visibility("default"))) int run_launch(Launch* L) {
-  u64 total = (u64)(L->grid[0] / L->cluster[0]) * (L->grid[1] / L->cluster[1]) * (L->grid[2] / L->cluster[2]);
   u64* counts = calloc((size_t)L->program.count + 1, 8);
   while (!L->stop) {
     u64 k = __atomic_fetch_add(&L->next_cluster, 1, __ATOMIC_RELAXED);
-    if (k >= total) break;
-    one_cluster(L, k, counts);
+    if (k >= clusters(L)) break;
+    one_cluster(L, k, counts, 0);
   }
   for (int k = 0; k < L->program.count; k++) __atomic_fetch_add(&L->op_counts[k], counts[k], __ATOMIC_RELAXED);
   free(counts);

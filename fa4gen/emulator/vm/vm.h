@@ -109,7 +109,7 @@ typedef struct {
   i32 pc, warp, lane;
   u32 async; /* 1: by the asynchronous proxy; ASYNC_LENIENT: and what it reads may never have been written */
 } Actor;
-enum { ASYNC_LENIENT = 2 };
+enum { ASYNC_LENIENT = 2, BY_BARRIER = 4 /* the initialisation of a barrier */ };
 
 /* components of a vector clock that every warp owns */
 enum { C_GENERIC, C_FENCED, C_INIT, C_TLD, C_TST, C_PIPE, C_BULK, C_WGMMA, C_CPASYNC, C_EXECUTED, C_PER_WARP };
@@ -177,6 +177,7 @@ typedef struct Cta {
   u16* bar_at;    /* by address / 8: index + 1 */
   Bar* bars;
   i32 nbars;
+  u32 bars_from, bars_to; /* the span of shared memory that barriers lie in */
   Named named[NAMED_BARRIERS];
   Warp* warps;
   i32 nwarps, live_warps, met; /* met: a warp has passed a cluster barrier */
@@ -193,7 +194,7 @@ typedef struct Cluster {
   Launch* launch;
   const Program* program;
   u64 index, rng, step, progress, timeout_rounds, since_progress, last_progress;
-  i32 nctas, nwarps, fatal, finished, dims;
+  i32 nctas, nwarps, fatal, dims, depth;
   Cta* ctas;
   Async *pending, *free_ops; /* unordered */
   i32 npending;
@@ -210,8 +211,8 @@ typedef struct Cluster {
 enum {
   F_BOUNDS = 1, F_MISALIGNED, F_ILLEGAL, F_UNKNOWN, F_DIVERGED, F_OVER_ARRIVAL, F_TX_RANGE, F_LAPPED, F_BAR_UNINIT, F_BAR_REINIT,
   F_NAMED_COUNT, F_NAMED_OVER, F_RACE_RAW, F_RACE_WAR, F_RACE_WAW, F_PROXY, F_UNINIT_SMEM, F_UNINIT_TMEM, F_UNINIT_GLOBAL,
-  F_TMEM_ALLOC, F_TMEM_LANE, F_TMEM_LEAK, F_TMEM_EXHAUSTED, F_DESCRIPTOR, F_INIT_FENCE, F_WGMMA_REG, F_WGMMA_FENCE, F_EXIT_PENDING, F_DEADLOCK, F_LIVELOCK,
-  F_GLOBAL_RACE, F_TRAP, F_CLUSTER_EXITED, F_REGISTERS, F_LD_WAIT, F_PHASE_BYTES, F_BAR_DATA
+  F_TMEM_ALLOC, F_TMEM_LANE, F_TMEM_LEAK, F_DESCRIPTOR, F_INIT_FENCE, F_WGMMA_REG, F_WGMMA_FENCE, F_EXIT_PENDING, F_DEADLOCK, F_LIVELOCK,
+  F_GLOBAL_RACE, F_TRAP, F_CLUSTER_EXITED, F_REGISTERS, F_PHASE_BYTES, F_BAR_DATA
 };
 Fault* fault(Cluster*, i32 kind, const Warp*, i32 pc, i32 lane, u64 address);
 Fault* fatal(Cluster*, i32 kind, const Warp*, i32 pc, i32 lane, u64 address);
