@@ -1,6 +1,6 @@
 """Settings from the environment; the only place of the package that reads `os.environ`.
 
-    FA4GEN_CACHE_DIR   folder of compiled kernels  (default: $XDG_CACHE_HOME/fa4gen, ~/.cache/fa4gen)
+    FA4GEN_CACHE_DIR   folder of compiled kernels (default: $XDG_CACHE_HOME or ~/.cache, /fa4gen)
     FA4GEN_NO_JIT      1: never compile on first use; a kernel that is not there is an error
     FA4GEN_DEBUG       1: keep the folder of a compilation that failed, and name it in the error
     FA4GEN_TIMEOUT     seconds that one compilation may take (default 600)
@@ -18,7 +18,7 @@ KNOWN = ("FA4GEN_CACHE_DIR", "FA4GEN_NO_JIT", "FA4GEN_DEBUG", "FA4GEN_TIMEOUT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the environment asks for; `Options.from_environment()` reads it, tests make their own."""
+    """What the environment asks for; `Options.from_environment()` reads it."""
 
     cache_dir: Path
     no_jit: bool = False

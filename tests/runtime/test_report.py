@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from fa4gen.ir.head import Head, TileScheduler
 from fa4gen.ir.program import BarrierPlan, Contribution, KernelProgram, RoleProgram
 from fa4gen.options import Options
 from fa4gen.runtime import report_text
@@ -58,10 +57,6 @@ def example_arguments():
 
 
 def program(target):
-    head = Head(
-        dtype="Float32", constants=(), functions=(), maps=(), parameters=(), arguments=(),
-        declare=(), launch=(), tiles=TileScheduler(kind="single", rows=1, grid="1"), mbarriers=(),
-    )  # fmt: skip
     role = RoleProgram(
         name="sum", instances=2, first_warp=0, warps=1, active=1, registers=40,
         registers_change="decrease",
@@ -73,7 +68,7 @@ def program(target):
     )  # fmt: skip
     return KernelProgram(
         name="small", target=target, schedule_file="small.yaml", roles=(role,), barriers=(full,),
-        regions=(), units=(), threads=128, head=head,
+        regions=(), units=(), threads=128, head=None,
     )  # fmt: skip
 
 
