@@ -4,20 +4,19 @@
 
 One CTA (two query tiles, 256 queries) over 1024 keys, one head, full; the values are judged in the
 same run. --call says how the object's `fwd` is called: `peer` (FlashAttention-4's exported forward)
-or `own` (q, k, v, out, lse, scale * log2 e). Each figure is the median of --runs runs on one core;
+or `own` (this project's). Each figure is the median of --runs runs on one core;
 loading the object and reading the PTX are timed apart.
 """
 
 import argparse
 import json
-import math
 import statistics
 import sys
 import time
 from pathlib import Path
 
 import torch
-from emulator_peers import environment
+from emulator_peers import environment, tail
 
 from fa4gen.emulator.api import Emulator
 from fa4gen.emulator.attention import AttentionProblem, judge_forward, make_inputs
@@ -66,17 +65,12 @@ def measure(args: argparse.Namespace, p: AttentionProblem, *, races: bool) -> di
     fwd = Emulator(target=args.target, races=races).load(args.object, ptx=[args.ptx])["fwd"]
     loading = time.perf_counter() - started
     x = make_inputs(p, 0)
-    tail: list[object] = [p.scale * math.log2(math.e)]
-    if args.call == "peer":
-        blackwell = [*[None] * 10, (None, None), *[None] * 7, p.seqlen_q]
-        hopper = [*[None] * 9, (None, None), None, None]
-        tail = [p.scale, *(hopper if args.target == "sm_90a" else blackwell)]
     seconds, good = [], True
     for _ in range(args.runs):
         out = torch.full((p.batch, p.seqlen_q, p.heads, p.head_dim_v), float("nan")).bfloat16()
         lse = torch.full((p.batch, p.heads, p.seqlen_q), float("nan"))
         started = time.perf_counter()
-        report = fwd(x.q, x.k, x.v, out, lse, *tail)
+        report = fwd(x.q, x.k, x.v, out, lse, *tail(args.call, args.target, p))
         seconds.append(round(time.perf_counter() - started, 3))
         good &= not report.faulty and all(v.right for v in judge_forward(p, x, out, lse))
     median = statistics.median(seconds)

@@ -10,7 +10,6 @@ pass in silence are listed last, by name: each needs a reason.
 
 import argparse
 import json
-import math
 import select
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 import torch
-from emulator_peers import environment
+from emulator_peers import environment, tail
 
 from fa4gen.emulator.api import Emulator
 from fa4gen.emulator.attention import AttentionProblem, judge_forward, make_inputs
@@ -57,12 +56,9 @@ def run(
     x = make_inputs(p, seed)
     out = torch.full((p.batch, p.seqlen_q, p.heads, p.head_dim_v), float("nan")).bfloat16()
     lse = torch.full((p.batch, p.heads, p.seqlen_q), float("nan"))
-    tail: list[object] = [p.scale * math.log2(math.e)]
-    if args.call == "peer":
-        blackwell = [*[None] * 10, (None, None), *[None] * 7, p.seqlen_q]
-        hopper = [*[None] * 9, (None, None), None, None]
-        tail = [p.scale, *(hopper if args.target == "sm_90a" else blackwell)]
-    report = emulator.load(args.object, ptx=[ptx])["fwd"](x.q, x.k, x.v, out, lse, *tail)
+    report = emulator.load(args.object, ptx=[ptx])["fwd"](
+        x.q, x.k, x.v, out, lse, *tail(args.call, args.target, p, args.sms)
+    )
     for first in (*report.faults, *report.races):
         return {"verdict": first.kind, "says": str(first)[:400]}
     if report.deadlock:
@@ -118,6 +114,7 @@ def main() -> int:
     parser.add_argument("ptx", type=Path)
     parser.add_argument("--target", default="sm_100a")
     parser.add_argument("--call", choices=("peer", "own"), default="own")
+    parser.add_argument("--sms", type=int, default=1, help="what a persistent kernel is told")
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--seeds", type=int, default=3)

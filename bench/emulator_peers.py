@@ -76,6 +76,18 @@ def problems(name: str) -> list[AttentionProblem]:
     return [*made, replace(made[1], batch=2)] if forward and ratio == 1 else made
 
 
+def tail(call: str, target: str, p: AttentionProblem, sms: int = 2) -> list[object]:
+    """What follows q, k, v, out and lse: `own` (this project's forward) or `peer`.
+
+    Persistent kernels are told of few multiprocessors, so that a CTA comes round to more tiles.
+    """
+    if call == "own":
+        return [p.scale, sms]
+    if target == "sm_90a":
+        return [p.scale, *[None] * 9, (None, None), None, None]
+    return [p.scale, *[None] * 10, (None, None), *[None] * 7, p.seqlen_q]
+
+
 def forward(
     emulator: Emulator,
     path: Path,
@@ -89,11 +101,7 @@ def forward(
     p = problem
     out = torch.full((p.batch, p.seqlen_q, p.heads, p.head_dim_v), float("nan")).to(x.q.dtype)
     lse = torch.full((p.batch, p.heads, p.seqlen_q), float("nan"))
-    if emulator.target == "sm_90a":
-        rest = [*[None] * 9, (None, None), None, None]
-    else:
-        rest = [*[None] * 10, (None, None), *[None] * 7, p.seqlen_q]
-    report = fwd(x.q, x.k, x.v, out, lse, p.scale, *rest)
+    report = fwd(x.q, x.k, x.v, out, lse, *tail("peer", emulator.target, p))
     if made is not None:
         made += [out, lse]
     return report, judge_forward(p, x, out, lse)
