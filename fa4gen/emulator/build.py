@@ -10,7 +10,7 @@ from pathlib import Path
 from fa4gen.emulator.native import cache_folder, compiler, link
 
 SOURCES = Path(__file__).parent / "vm"
-# Contraction is off: PTX says which operations are fused. Wrapping and aliasing are as the machine has them.
+# No contraction: PTX says which operations are fused. Wrapping and aliasing as machines have them.
 FLAGS = (
     "-O3", "-march=native", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fwrapv",
     "-fno-strict-aliasing", "-frounding-math", "-pthread", "-Wl,--no-as-needed,-lm",

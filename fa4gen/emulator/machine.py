@@ -1,6 +1,6 @@
 """Runs a launch: one entry of a PTX module over a grid, in the virtual machine.
 
-Global pointers are addresses of this process. The machine is C (folder `vm`), compiled at first use.
+Global pointers are addresses of this process. The machine is C (folder `vm`).
 """
 
 import ctypes
@@ -19,7 +19,9 @@ from fa4gen.emulator.wording import NAMES, RawFault, deadlock_of, fault_of
 
 __all__ = ["load_ptx", "run"]
 Dim3 = tuple[int, int, int]
-SMEM_LIMIT_BYTES = 232448  # what a block may opt in to on sm_90a and sm_100a (CUDA programming guide)
+SMEM_LIMIT_BYTES = (
+    232448  # what a block may opt in to on sm_90a and sm_100a (CUDA programming guide)
+)
 MAX_FAULTS = 256
 SPIN_LIMIT = 5_000_000  # warp instructions without a store, arrival or completion by anybody
 
@@ -33,9 +35,12 @@ class _Range(ctypes.Structure):
 
 class _Program(ctypes.Structure):
     _fields_ = (
-        *((n, ctypes.c_char_p) for n in "ins ext consts uses use_ext".split()),
+        *((n, ctypes.c_char_p) for n in ["ins", "ext", "consts", "uses", "use_ext"]),
         ("params", ctypes.c_void_p),
-        *((n, ctypes.c_int32) for n in "count reg_bytes param_bytes smem_bytes nspecials".split()),
+        *(
+            (n, ctypes.c_int32)
+            for n in ["count", "reg_bytes", "param_bytes", "smem_bytes", "nspecials"]
+        ),
         ("specials", ctypes.c_char_p),
         ("uses_wgmma", ctypes.c_int32),
         ("sm100", ctypes.c_int32),
@@ -45,7 +50,7 @@ class _Program(ctypes.Structure):
 class _Launch(ctypes.Structure):
     _fields_ = (
         ("program", _Program),
-        *((n, ctypes.c_uint32 * 3) for n in "grid block cluster".split()),
+        *((n, ctypes.c_uint32 * 3) for n in ["grid", "block", "cluster"]),
         ("seed", ctypes.c_uint64),
         ("races", ctypes.c_int32),
         ("resident", ctypes.c_int32),
@@ -104,7 +109,8 @@ def run(
     if program.smem_bytes > smem_limit_bytes:
         raise error(
             "FA0925",
-            f"{entry[:60]} asks for {program.smem_bytes} bytes of shared memory, {smem_limit_bytes} exist",
+            f"{entry[:60]} asks for {program.smem_bytes} bytes of shared memory",
+            why=f"a block can have {smem_limit_bytes}",
         )
     launch, kept = _launch(program, kernel, params)
     launch.grid[:], launch.block[:], launch.cluster[:] = grid, block, cluster
@@ -143,13 +149,20 @@ def _checked(
 ) -> PtxEntry:
     kernel = module.entries.get(entry)
     if kernel is None:
-        raise error("FA0923", f"{module.name} has no entry {entry!r}", fix=f"one of {', '.join(module.entries)}")
+        raise error(
+            "FA0923",
+            f"{module.name} has no entry {entry!r}",
+            fix=f"one of {', '.join(module.entries)}",
+        )
     if module.target != target:
         raise error("FA0924", f"{module.name} is for {module.target}, not for {target}")
-    if len(params) != len(kernel.params) or any(len(b) != p.bytes for b, p in zip(params, kernel.params, strict=True)):
+    if len(params) != len(kernel.params) or any(
+        len(b) != p.bytes for b, p in zip(params, kernel.params, strict=True)
+    ):
         raise error(
             "FA0926",
-            f"{entry[:60]} takes parameters of {[p.bytes for p in kernel.params]} bytes, given {[len(b) for b in params]}",
+            f"{entry[:60]} takes parameters of {[p.bytes for p in kernel.params]} bytes",
+            why=f"given were {[len(b) for b in params]}",
         )
     if any(g < 1 or c < 1 or g % c for g, c in zip(grid, cluster, strict=True)):
         raise error("FA0927", f"grid {grid} is not a multiple of the cluster {cluster}")
@@ -188,7 +201,11 @@ def _ranges(
 
 
 def _work(
-    launch: _Launch, workers: int, progress: Callable[[int, int], None] | None, size: int, total: int
+    launch: _Launch,
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+    size: int,
+    total: int,
 ) -> None:
     library = machine_library()
     threads = [

@@ -29,7 +29,7 @@ RACES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault. Lines count from 1 in the PTX; `source` is its `.loc`, `other_*` the access it collides with.
+    """One fault. `source` is the `.loc` of its PTX line, `other_*` the access it collides with.
 
     `cta` is the CTA's number in the grid, x fastest. `barrier` is the mbarrier's offset in shared
     memory or the named barrier's id; `phase` counts from 0 since its initialisation.

@@ -1,7 +1,7 @@
 """The machine's fault records in words."""
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from fa4gen.emulator.ptx.module import PtxEntry, Statement
 from fa4gen.emulator.report import Deadlock, Fault, Waiter
@@ -15,24 +15,80 @@ class RawFault(ctypes.Structure):
     """`Fault` of vm/vm.h."""
 
     _fields_ = (
-        *((n, ctypes.c_int32) for n in "kind pc other_pc cta warp lane other_cta other_warp".split()),
+        *(
+            (n, ctypes.c_int32)
+            for n in ["kind", "pc", "other_pc", "cta", "warp", "lane", "other_cta", "other_warp"]
+        ),
         ("address", ctypes.c_uint64),
         *((n, ctypes.c_int64) for n in "abcd"),
     )
 
 
-# Faults by number, as the enumeration of vm/vm.h (1 is the first).
-NAMES = (
-    "out of bounds", "misaligned address", "illegal operand", "unknown instruction", "diverged warp",
-    "too many arrivals", "transaction bytes out of range", "barrier lapped", "no barrier here", "barrier initialised twice",
-    "named barrier count", "named barrier overrun", "race: read before write is ordered", "race: write before read is ordered",
-    "race: unordered writes", "missing proxy fence", "uninitialised shared memory", "uninitialised tensor memory",
-    "uninitialised global memory", "tensor memory not allocated", "tensor memory lanes", "tensor memory leaked",
-    "illegal descriptor", "barrier used before its initialisation is visible",
-    "registers in use by wgmma", "missing wgmma.fence", "bulk copy unfinished at exit", "deadlock", "livelock",
-    "two CTAs write one address", "trap", "CTA of the cluster does not run", "register count", "bytes of another phase", "barrier word touched",
-)  # fmt: skip
-STREAMS = ("", "fenced", "initialisation", "tensor memory load", "tensor memory store", "tensor core", "bulk copy", "wgmma", "cp.async")
+RACE = "{where}; the other access{who} is not ordered before this one"
+# Faults by number, as `enum` in vm/vm.h has them (1 is the first), and what each says of a record.
+# `bar` is the offset of an mbarrier; `where` and `who` are places and streams in words.
+KINDS: tuple[tuple[str, str], ...] = (
+    ("out of bounds", "{bounds}"),
+    ("misaligned address", "{address:#x} is not a multiple of {a}"),
+    ("illegal operand", "{address:#x}"),
+    ("unknown instruction", "this emulator does not know it; nothing is skipped"),
+    ("diverged warp", "all 32 lanes must execute it together; here {address:#010x}"),
+    (
+        "too many arrivals",
+        "mbarrier {bar:#x}: {a} arrivals where {b} of {d} are missing, phase {c}",
+    ),
+    ("transaction bytes out of range", "mbarrier {bar:#x}: {a} bytes pending"),
+    (
+        "barrier lapped",
+        "mbarrier {bar:#x} may complete phase {a} before warp {b} saw the phase two before it",
+    ),
+    ("no barrier here", "no mbarrier was initialised at {bar:#x}"),
+    ("barrier initialised twice", "mbarrier {bar:#x}"),
+    ("named barrier count", "named barrier {address}: {a} threads{others}"),
+    ("named barrier overrun", "named barrier {address}: {a} threads arrived, {b} expected"),
+    ("race: read before write is ordered", RACE),
+    ("race: write before read is ordered", RACE),
+    ("race: unordered writes", RACE),
+    (
+        "missing proxy fence",
+        "{where}: written by ordinary stores and used asynchronously,"
+        " without fence.proxy.async by the writer",
+    ),
+    ("uninitialised shared memory", "{where}"),
+    ("uninitialised tensor memory", "{where}"),
+    ("uninitialised global memory", "read at {address:#x}"),
+    ("tensor memory not allocated", "column or count {address}: {allocation}"),
+    ("tensor memory lanes", "{address:#x} by {lanes}, which may touch lanes {a} and 31 more"),
+    ("tensor memory leaked", "{a} columns still allocated when the CTA's last warp ended"),
+    ("illegal descriptor", "{address:#x}: {descriptor}"),
+    ("barrier used before its initialisation is visible", "mbarrier {bar:#x}{fence}"),
+    ("registers in use by wgmma", "touched before wgmma.wait_group"),
+    ("missing wgmma.fence", "accumulator or A registers were written since the last one"),
+    (
+        "bulk copy unfinished at exit",
+        "the warp ends without cp.async.bulk.wait_group for a copy from shared memory",
+    ),
+    ("deadlock", ""),
+    ("livelock", ""),
+    ("two CTAs write one address", "different values at {address:#x}"),
+    ("trap", ""),
+    ("CTA of the cluster does not run", "shared memory of CTA {a} in the cluster, which {gone}"),
+    ("register count", "setmaxnreg {a} is not a multiple of 8 from 24 to 256"),
+    ("bytes of another phase", "mbarrier {bar:#x}: issued in phase {b}, landed in phase {a}"),
+    ("barrier word touched", "mbarrier {bar:#x}: an ordinary or bulk access of its word"),
+)
+NAMES = tuple(name for name, _ in KINDS)
+STREAMS = (
+    "",
+    "fenced",
+    "initialisation",
+    "tensor memory load",
+    "tensor memory store",
+    "tensor core",
+    "bulk copy",
+    "wgmma",
+    "cp.async",
+)
 DESCRIPTOR = {
     1: "the tensor map is not one that this emulator knows (type, interleave or box)",
     2: "bits 48:46 of the descriptor must be 1",
@@ -52,15 +108,14 @@ ALLOC = {
 
 
 def fault_of(entry: PtxEntry, raw: RawFault, memory: Sequence[Memory] = ()) -> Fault:
-    """A record in words, with the statement that it happened at; `memory` names global addresses."""
+    """A record in words, with its statement; `memory` names global addresses."""
     kind = NAMES[raw.kind - 1]
     here, there = _statement(entry, raw.pc), _statement(entry, raw.other_pc)
-    word = _WORDS.get(kind, _plain)
     barrier = raw.address & 0xFFFFFF if "barrier" in kind or "arrivals" in kind else None
     phases = {"too many arrivals": raw.c, "barrier lapped": raw.a, "bytes of another phase": raw.b}
     return Fault(
         kind=kind,
-        message=word(raw) + _named(kind, raw.address, memory),
+        message=_message(raw) + _named(kind, raw.address, memory),
         kernel=entry.name,
         ptx_line=here.line,
         ptx=here.text,
@@ -113,7 +168,8 @@ def _waits(raw: RawFault) -> str:
         phase, want = raw.c >> 1, raw.c & 1
         pending, expected = raw.b >> 32, raw.b & 0xFFFFFFFF
         arrived, before = raw.d >> 32 & 0xFFFFFFFF, raw.d & 0xFFFFFFFF
-        text = f"mbarrier {raw.address:#x}, parity {want}, in phase {phase}: {pending} of {expected} arrivals missing"
+        text = f"mbarrier {raw.address & 0xFFFFFF:#x}, parity {want}, in phase {phase}:"
+        text += f" {pending} of {expected} arrivals missing"
         if raw.other_cta:
             text += f", {raw.other_cta} transaction bytes outstanding"
         missing = before & ~arrived
@@ -129,7 +185,11 @@ def _waits(raw: RawFault) -> str:
         )
     if raw.a == 3:
         return "the cluster barrier"
-    return "ready" if raw.a == 0 else "tensor memory columns, lanes of its own, or a poll that nothing answers"
+    return (
+        "ready"
+        if raw.a == 0
+        else "tensor memory columns, lanes of its own, or a poll that nothing answers"
+    )
 
 
 def _bits(mask: int) -> str:
@@ -143,50 +203,29 @@ def _where(raw: RawFault) -> str:
     return f"shared memory {raw.address & 0xFFFFFF:#x} of CTA {raw.address >> 24} in the cluster"
 
 
-def _race(raw: RawFault) -> str:
-    by = "bytes that a barrier's phase brings" if raw.c == -1 else STREAMS[raw.c] if 0 <= raw.c < 9 else ""
-    return f"{_where(raw)}; the other access{f' ({by})' if by else ''} is not ordered before this one"
-
-
-def _proxy(raw: RawFault) -> str:
-    return f"{_where(raw)}: written by ordinary stores, used asynchronously, without fence.proxy.async by the writer"
-
-
-def _plain(raw: RawFault) -> str:
-    return _where(raw) if NAMES[raw.kind - 1].startswith("uninitialised") else f"at {raw.address:#x}"
+def _message(raw: RawFault) -> str:
+    stream = STREAMS[raw.c] if 0 <= raw.c < len(STREAMS) else "bytes that a barrier's phase brings"
+    text: str = KINDS[raw.kind - 1][1].format(
+        address=raw.address,
+        bar=raw.address & 0xFFFFFF,
+        a=raw.a,
+        b=raw.b,
+        c=raw.c,
+        d=raw.d,
+        where=_where(raw),
+        who=f" ({stream})" if stream else "",
+        bounds=_bounds(raw),
+        others=f", but {raw.b} were given by others" if raw.b >= 0 else " is no legal count",
+        allocation=ALLOC.get(raw.a, ""),
+        lanes="a warp" if raw.b else "lanes that differ, or by a partial warp",
+        descriptor=DESCRIPTOR.get(raw.a, "rank or alignment"),
+        fence=": fence.mbarrier_init and a barrier must come between" if raw.a else "",
+        gone="may not have started: no cluster barrier was passed" if raw.b else "has exited",
+    )
+    return text
 
 
 def _bounds(raw: RawFault) -> str:
     if raw.c:
         return f"{raw.a} bytes at global address {raw.address:#x}, which no given memory holds"
     return f"{raw.a} bytes at shared address {raw.address:#x}; the CTA's window ends at {raw.b:#x}"
-
-
-_WORDS: dict[str, Callable[[RawFault], str]] = {
-    "out of bounds": _bounds,
-    "misaligned address": lambda r: f"{r.address:#x} is not a multiple of {r.a}",
-    "unknown instruction": lambda _: "this emulator does not know it; nothing is skipped",
-    "diverged warp": lambda r: f"all 32 lanes must execute it together; here {r.address:#010x}",
-    "too many arrivals": lambda r: f"mbarrier {r.address & 0xFFFFFF:#x}: {r.a} arrivals where {r.b} of {r.d} are missing, phase {r.c}",
-    "transaction bytes out of range": lambda r: f"mbarrier {r.address & 0xFFFFFF:#x}: {r.a} bytes pending",
-    "barrier lapped": lambda r: f"mbarrier {r.address & 0xFFFFFF:#x} may complete phase {r.a} before warp {r.b} has seen the phase two before it",
-    "named barrier count": lambda r: f"named barrier {r.address}: {r.a} threads" + (f", but {r.b} were given by others" if r.b >= 0 else " is no legal count"),
-    "named barrier overrun": lambda r: f"named barrier {r.address}: {r.a} threads arrived, {r.b} expected",
-    "race: read before write is ordered": _race,
-    "race: write before read is ordered": _race,
-    "race: unordered writes": _race,
-    "missing proxy fence": _proxy,
-    "tensor memory not allocated": lambda r: f"column or count {r.address}: {ALLOC.get(r.a, '')}",
-    "tensor memory lanes": lambda r: f"address {r.address:#x} given {'by a warp' if r.b else 'by lanes that differ, or a partial warp,'} that may touch lanes {r.a} to {r.a + 31}",
-    "tensor memory leaked": lambda r: f"{r.a} columns still allocated when the CTA's last warp ended",
-    "illegal descriptor": lambda r: f"{r.address:#x}: {DESCRIPTOR.get(r.a, 'rank or alignment')}",
-    "barrier used before its initialisation is visible": lambda r: f"mbarrier {r.address & 0xFFFFFF:#x}" + (": fence.mbarrier_init and a barrier must come between" if r.a else ""),
-    "two CTAs write one address": lambda r: f"different values at {r.address:#x}",
-    "uninitialised global memory": lambda r: f"read at {r.address:#x}",
-    "CTA of the cluster does not run": lambda r: f"shared memory of CTA {r.a} in the cluster, which " + ("may not have started: no cluster barrier was passed" if r.b else "has exited"),
-    "register count": lambda r: f"setmaxnreg {r.a} is not a multiple of 8 from 24 to 256",
-    "bytes of another phase": lambda r: f"issued in phase {r.b}, landed in phase {r.a}",
-    "registers in use by wgmma": lambda _: "touched before wgmma.wait_group",
-    "missing wgmma.fence": lambda _: "accumulator or A registers were written since the last wgmma.fence",
-    "bulk copy unfinished at exit": lambda _: "the warp ends without cp.async.bulk.wait_group for a copy from shared memory",
-}  # fmt: skip

@@ -1,7 +1,17 @@
 """Arithmetic, comparisons, moves and conversions."""
 
 from fa4gen.emulator.decode.encoder import SHARED_START, Encoder, Ins, NotUnderstood
-from fa4gen.emulator.ptx.module import Immediate, Operand, Register, Sink, Special, Statement, Symbol, Vector
+from fa4gen.emulator.ptx.module import (
+    Immediate,
+    Operand,
+    Pair,
+    Register,
+    Sink,
+    Special,
+    Statement,
+    Symbol,
+    Vector,
+)
 
 ROUNDING = {"rn": 0, "rz": 1, "rm": 2, "rp": 3, "rna": 0}
 FTZ, SAT, NAN, ABS, WHOLE, RELU = 4, 8, 16, 32, 128, 256
@@ -9,8 +19,8 @@ COMPARE = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5, "lo": 2, "ls": 
 COMPARE |= {"equ": 6, "neu": 7, "ltu": 8, "leu": 9, "gtu": 10, "geu": 11, "num": 12, "nan": 13}
 TYPES = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64")
 HALVES = ("f16", "f16x2", "bf16", "bf16x2")
-INTEGER = {"add": "ADD_B", "sub": "SUB_B", "and": "AND_B", "or": "OR_B", "xor": "XOR_B", "not": "NOT_B", "shl": "SHL_B"}
-SIGNED = {"div", "rem", "min", "max", "shr"}
+WRAPPING = {"add", "sub", "and", "or", "xor", "not"}
+SIGNED = {"div", "rem", "min", "max"}
 
 
 def width_of(kind: str) -> int:
@@ -45,11 +55,18 @@ def simple(e: Encoder, op: str, s: Statement, kind: str, *, mods: int = 0, mods2
     return ins
 
 
+def known(s: Statement, allowed: str) -> None:
+    """Refuses a statement with a modifier that is not among the allowed ones."""
+    if set(s.parts[1:-1]) - set(allowed.split()):
+        raise NotUnderstood
+
+
 def arithmetic(e: Encoder, s: Statement) -> Ins:
     """add sub mul mad fma div rem min max neg abs and or xor not shl shr."""
     parts = s.parts
     name, kind = parts[0], parts[-1]
-    if len(parts) > 3 and parts[-2:] and parts[-2] == "f32" and kind in ("bf16", "f16"):
+    if parts[-2:-1] == ["f32"] and kind in ("bf16", "f16"):
+        known(s, "rn f32")
         return simple(e, f"{name.upper()}_F32_MIXED", s, "f32", mods2=int(kind == "bf16"))
     if kind == "pred":
         return simple(e, f"{name.upper()}_PRED", s, kind)
@@ -59,32 +76,39 @@ def arithmetic(e: Encoder, s: Statement) -> Ins:
         return _float(e, s, name, kind)
     if name in ("min", "max") and parts[1:] == ["relu", "s32"]:
         return simple(e, f"{name.upper()}RELU_S32", s, kind)
-    if {"cc", "relu", "sat"} & set(parts):
-        raise NotUnderstood
+    known(s, "lo hi wide")
+    if name in ("mul", "mad"):
+        return _multiply(e, s, name, kind)
+    return _integer(e, s, name, kind)
+
+
+def _integer(e: Encoder, s: Statement, name: str, kind: str) -> Ins:
     bits = width_of(kind)
+    sign = "S" if kind[0] == "s" else "U"
     if name in ("shl", "shr"):
-        ins = simple(e, "NOP", s, kind)
-        ins.o[2] = e.read(s.operands[2], 32)
-        sign = "S" if kind[0] == "s" else "U"
-        ins.op = f"SHL_B{bits}" if name == "shl" else f"SHR_{sign}{bits}"
+        ins = Ins(op=f"SHL_B{bits}" if name == "shl" else f"SHR_{sign}{bits}")
+        ins.o[0], ins.flags = e.dest(s.operands[0])
+        ins.o[1], ins.o[2] = e.read(s.operands[1], slot_width(kind)), e.read(s.operands[2])
         return ins
-    if name in ("mul", "mad") and "wide" in parts:
-        ins = simple(e, f"{name.upper()}WIDE_{kind.upper()}", s, kind)
+    if name in ("neg", "abs"):
+        return simple(e, f"{name.upper()}_S{bits}", s, kind)
+    if name in SIGNED:
+        return simple(e, f"{name.upper()}_{sign}{bits}", s, kind)
+    if name in WRAPPING:
+        return simple(e, f"{name.upper()}_B{bits}", s, kind)
+    raise NotUnderstood
+
+
+def _multiply(e: Encoder, s: Statement, name: str, kind: str) -> Ins:
+    up, bits = name.upper(), width_of(kind)
+    if "wide" in s.parts:
+        ins = Ins(op=f"{up}WIDE_{kind.upper()}")
+        ins.o[0], ins.flags = e.dest(s.operands[0])
+        ins.o[1], ins.o[2] = e.read(s.operands[1]), e.read(s.operands[2])
         if name == "mad":
             ins.o[3] = e.read(s.operands[3], 64 if bits == 32 else 32)
         return ins
-    if name in ("mul", "mad") and "hi" in parts:
-        return simple(e, f"{name.upper()}HI_{kind.upper()}", s, kind)
-    if name in ("mul", "mad"):
-        return simple(e, f"{name.upper()}_B{bits}", s, kind)
-    if name in SIGNED:
-        sign = "S" if kind[0] == "s" else "U"
-        return simple(e, f"{name.upper()}_{sign}{bits}", s, kind)
-    if name in ("neg", "abs"):
-        return simple(e, f"{name.upper()}_S{bits}", s, kind)
-    if name in INTEGER:
-        return simple(e, f"{INTEGER[name]}{bits}", s, kind)
-    raise NotUnderstood
+    return simple(e, f"{up}HI_{kind.upper()}" if "hi" in s.parts else f"{up}_B{bits}", s, kind)
 
 
 def _half(e: Encoder, s: Statement, name: str, kind: str) -> Ins:
@@ -92,14 +116,15 @@ def _half(e: Encoder, s: Statement, name: str, kind: str) -> Ins:
     if name not in order:
         raise NotUnderstood
     parts = s.parts
+    known(s, "rn ftz NaN relu sat approx")
     how = ("bf" in kind) | 2 * kind.endswith("x2") | 4 * ("ftz" in parts) | 8 * ("NaN" in parts)
     how |= 16 * ("relu" in parts) | 32 * ("sat" in parts)
     return simple(e, "ARITH_HALF", s, kind, mods=order.index(name), mods2=how)
 
 
 def _float(e: Encoder, s: Statement, name: str, kind: str) -> Ins:
-    parts = s.parts
-    mods = modifiers(parts[1:])
+    known(s, "rn rz rm rp ftz sat NaN abs full approx")
+    mods = modifiers(s.parts[1:])
     if name == "mad":
         name = "fma"
     if kind == "f64" and mods & 3:
@@ -121,48 +146,54 @@ def approximation(e: Encoder, s: Statement) -> Ins:
     kind = parts[-1]
     if kind in HALVES:
         return _half(e, s, parts[0], kind)
+    known(s, "rn approx ftz full")
     if kind == "f64":
         return simple(e, f"{parts[0].upper()}_F64", s, kind)
     return simple(e, f"{parts[0].upper()}_F32", s, kind, mods=modifiers(parts[1:]))
 
 
 def bits(e: Encoder, s: Statement) -> Ins:
-    """popc clz brev bfind bfe bfi prmt shf lop3 dp2a dp4a copysign testp."""
+    """popc clz brev bfind bfe bfi prmt shf dp2a dp4a copysign testp."""
     parts = s.parts
     name, kind = parts[0], parts[-1]
     up = name.upper()
-    if name in ("popc", "clz", "brev"):
-        return simple(e, f"{up}_{kind.upper()}", s, kind)
+    mods = 0
+    op = f"{up}_{kind.upper()}"
     if name == "bfind":
-        return simple(e, f"BFIND_{kind.upper()}", s, kind, mods=int("shiftamt" in parts))
-    if name in ("bfe", "bfi"):
-        ins = simple(e, f"{up}_{kind.upper()}", s, kind)
-        for k in (2, 3) if name == "bfe" else (3, 4):
-            ins.o[k] = e.read(s.operands[k], 32)
-        return ins
-    if name == "prmt":
+        mods = int("shiftamt" in parts)
+    elif name == "prmt":
         modes = ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
-        return simple(e, "PRMT", s, "b32", mods=1 + modes.index(parts[2]) if len(parts) > 2 else 0)
-    if name == "shf":
-        return simple(e, f"SHF_{parts[1].upper()}", s, "b32", mods=int("clamp" in parts))
-    if name == "lop3":
-        table = s.operands[4]
-        if not isinstance(table, Immediate):
-            raise NotUnderstood
-        ins = Ins(op="LOP3", imm=table.value)
-        ins.o[0], ins.flags = e.dest(s.operands[0])
-        for k in (1, 2, 3):
-            ins.o[k] = e.read(s.operands[k], 32)
-        return ins
-    if name in ("dp2a", "dp4a"):
-        sign = (parts[-2][0] == "s") | 2 * (parts[-1][0] == "s") | 4 * ("hi" in parts)
-        return simple(e, up, s, "b32", mods=sign)
-    if name == "copysign" and kind == "f32":
-        return simple(e, "COPYSIGN_F32", s, kind)
-    if name == "testp" and kind == "f32":
+        op, mods = up, 1 + modes.index(parts[2]) if len(parts) > 2 else 0
+    elif name == "shf":
+        op, mods = f"SHF_{parts[1].upper()}", int("clamp" in parts)
+    elif name in ("dp2a", "dp4a"):
+        op, mods = up, (parts[-2][0] == "s") | 2 * (parts[-1][0] == "s") | 4 * ("hi" in parts)
+    elif name == "testp":
         order = ("finite", "infinite", "number", "notanumber", "normal", "subnormal")
-        return simple(e, "TESTP_F32", s, kind, mods=order.index(parts[1]))
-    raise NotUnderstood
+        mods = order.index(parts[1])
+    return simple(e, op, s, "b32" if name == "prmt" else kind, mods=mods)
+
+
+def fields(e: Encoder, s: Statement) -> Ins:
+    """bfe and bfi: positions and lengths are 32 bits wide whatever the type."""
+    kind = s.parts[-1]
+    ins = Ins(op=f"{s.parts[0].upper()}_{kind.upper()}")
+    ins.o[0], ins.flags = e.dest(s.operands[0])
+    values = len(s.operands) - 3
+    for k, operand in enumerate(s.operands[1:]):
+        ins.o[1 + k] = e.read(operand, slot_width(kind) if k < values else 32)
+    return ins
+
+
+def lop3(e: Encoder, s: Statement) -> Ins:
+    """lop3.b32 with its immediate table."""
+    table = s.operands[4]
+    if not isinstance(table, Immediate) or s.opcode != "lop3.b32":
+        raise NotUnderstood
+    ins = Ins(op="LOP3", imm=table.value)
+    ins.o[0], ins.flags = e.dest(s.operands[0])
+    ins.o[1:4] = [e.read(o) for o in s.operands[1:4]]
+    return ins
 
 
 def move(e: Encoder, s: Statement) -> Ins:
@@ -257,7 +288,7 @@ def compare(e: Encoder, s: Statement) -> Ins:
         ins.imm = {16: 0, 32: 2, 64: 4}[width_of(kind)] + (kind[0] == "s")
     ins.mods = how | boolean << 8 | ("ftz" in parts) << 16
     first = s.operands[0]
-    pair = (first.first, first.second) if hasattr(first, "second") else (first, Sink())
+    pair = (first.first, first.second) if isinstance(first, Pair) else (first, Sink())
     ins.o[0], ins.o[3] = e.write(pair[0]), e.write(pair[1])
     ins.o[1], ins.o[2] = e.read(s.operands[1], wide), e.read(s.operands[2], wide)
     if boolean:

@@ -1,4 +1,4 @@
-"""Lays one entry out for the machine: register slots, constants, operand lists, 72-byte instructions."""
+"""Lays one entry out for the machine: register slots, constants, lists, 72-byte instructions."""
 
 import struct
 from collections.abc import Iterable

@@ -125,7 +125,9 @@ def converted_address(e: Encoder, s: Statement) -> Ins:
     if parts[0] == "isspacep":
         ins.op = "ISSPACEP"
         ins.o[1] = e.read(source, 64)
-        ins.mods = {"global": 0, "shared": 1, "shared::cta": 1, "shared::cluster": 1}.get(parts[1], 2)
+        ins.mods = {"global": 0, "shared": 1, "shared::cta": 1, "shared::cluster": 1}.get(
+            parts[1], 2
+        )
         return ins
     if parts[0] == "mapa":
         ins.op, ins.mods = "MAPA", int(wide)
@@ -149,7 +151,9 @@ def converted_address(e: Encoder, s: Statement) -> Ins:
 def tensor_copy(e: Encoder, s: Statement) -> Ins:
     """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor in tile mode."""
     parts = s.parts
-    if {"im2col", "tile::gather4", "tile::scatter4", "im2col_no_offs"} & set(parts) or "prefetch" in parts:
+    if {"im2col", "tile::gather4", "tile::scatter4", "im2col_no_offs"} & set(
+        parts
+    ) or "prefetch" in parts:
         if "prefetch" in parts:
             return Ins(op="HINT")
         raise NotUnderstood
@@ -185,6 +189,8 @@ def bulk_copy(e: Encoder, s: Statement) -> Ins:
         return Ins(op="HINT")
     if "tensor" in parts:
         return tensor_copy(e, s)
+    if "cp_mask" in parts:
+        raise NotUnderstood
     spaces = [p for p in parts if p.split("::")[0] in ("shared", "global")]
     ops = {"global": "BULK_S2G", "shared": "BULK_G2S" if spaces[1] == "global" else "BULK_S2S"}
     ins = Ins(op=ops[spaces[0].split("::")[0]])

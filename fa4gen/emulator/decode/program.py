@@ -21,49 +21,48 @@ from fa4gen.emulator.ptx.module import (
 VM = Path(__file__).parent.parent / "vm"
 Decoder = Callable[[Encoder, Statement], Ins]
 
-DECODERS: dict[str, Decoder] = {
-    **dict.fromkeys(
-        "add sub mul mad fma div rem min max neg abs and or xor not shl shr".split(), alu.arithmetic
-    ),
-    **dict.fromkeys("ex2 lg2 rcp rsqrt sqrt sin cos tanh".split(), alu.approximation),
-    **dict.fromkeys(
-        "popc clz brev bfind bfe bfi prmt shf lop3 dp2a dp4a copysign testp".split(), alu.bits
-    ),
+FAMILIES: dict[str, Decoder] = {
+    "add sub mul mad fma div rem min max neg abs and or xor not shl shr": alu.arithmetic,
+    "ex2 lg2 rcp rsqrt sqrt sin cos tanh": alu.approximation,
+    "popc clz brev bfind prmt shf dp2a dp4a copysign testp": alu.bits,
+    "bfe bfi": alu.fields,
+    "lop3": alu.lop3,
     "mov": alu.move,
     "selp": alu.select,
-    **dict.fromkeys(("setp", "set"), alu.compare),
+    "setp set": alu.compare,
     "cvt": alu.convert,
-    **dict.fromkeys(("ld", "st", "ldu"), memory.load_store),
-    **dict.fromkeys(("atom", "red"), memory.atomic),
-    **dict.fromkeys(("cvta", "mapa", "isspacep"), memory.converted_address),
+    "ld st ldu": memory.load_store,
+    "atom red": memory.atomic,
+    "cvta mapa isspacep": memory.converted_address,
     "cp": memory.copy,
-    **dict.fromkeys(("ldmatrix", "stmatrix"), memory.matrix),
-    **dict.fromkeys(("bra", "ret", "exit", "trap"), sync.control),
+    "ldmatrix stmatrix": memory.matrix,
+    "bra ret exit trap": sync.control,
     "shfl": sync.shuffle,
-    **dict.fromkeys(("vote", "match", "redux", "elect", "activemask"), sync.vote),
+    "vote match redux elect activemask": sync.vote,
     "mbarrier": sync.mbarrier,
-    **dict.fromkeys(("bar", "barrier"), sync.barrier),
-    **dict.fromkeys(
-        "fence membar griddepcontrol setmaxnreg prefetch prefetchu applypriority discard pmevent"
-        " nanosleep".split(),
-        sync.fence,
-    ),
+    "bar barrier": sync.barrier,
+    "fence membar griddepcontrol setmaxnreg nanosleep": sync.fence,
+    "prefetch prefetchu applypriority discard pmevent": sync.hint,
     "clusterlaunchcontrol": sync.launch_control,
     "tcgen05": tensor.tcgen05,
     "wgmma": tensor.wgmma,
 }
+DECODERS = {name: decoder for names, decoder in FAMILIES.items() for name in names.split()}
 STORES_FIRST = ("st", "red", "stmatrix")  # first operand is an address, not a destination
 
 
 def opcode_numbers() -> dict[str, int]:
     """The machine's own numbering, from the header that its C code is compiled with."""
     text = (VM / "opcodes.h").read_text().split("enum {")[0]
-    return {name: n for n, name in enumerate(re.findall(r"OP\((\w+)\)", text.replace("OPCODES(OP)", "")))}
+    return {
+        name: n
+        for n, name in enumerate(re.findall(r"OP\((\w+)\)", text.replace("OPCODES(OP)", "")))
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """The arrays of `Program` in vm/vm.h; `unknown` numbers the statements that stop when reached."""
+    """The arrays of `Program` in vm/vm.h; the statements numbered in `unknown` stop the run."""
 
     instructions: bytes
     ext: bytes
@@ -97,16 +96,16 @@ def decode(entry: PtxEntry, dynamic_smem_bytes: int) -> Decoded:
         for slots in _uses(e, s):
             uses += [len(use_ext), len(slots)]
             use_ext += sorted(slots)
-    packed += e.pack(Ins(op="RET"), Statement(opcode="ret", operands=(), guard=None, line=0, text="ret"), ext)
+    end = Statement(opcode="ret", operands=(), guard=None, line=0, text="ret")
+    packed += e.pack(Ins(op="RET"), end, ext)
     uses += [0, 0, 0, 0]
-    ints = lambda xs: struct.pack(f"<{len(xs)}i", *xs)  # noqa: E731
     return Decoded(
         instructions=bytes(packed),
-        ext=ints(ext or [0]),
+        ext=_ints(ext or [0]),
         constants=bytes(e.constants) + bytes(64),
-        uses=ints(uses),
-        use_ext=ints(use_ext or [0]),
-        specials=ints([n for pair in e.specials.items() for n in pair]),
+        uses=_ints(uses),
+        use_ext=_ints(use_ext or [0]),
+        specials=_ints([n for pair in e.specials.items() for n in pair]),
         count=len(entry.statements) + 1,
         reg_bytes=e.reg_bytes + 256,
         param_bytes=entry.param_bytes,
@@ -114,6 +113,10 @@ def decode(entry: PtxEntry, dynamic_smem_bytes: int) -> Decoded:
         uses_wgmma=any(s.opcode.startswith("wgmma") for s in entry.statements),
         unknown=tuple(unknown),
     )
+
+
+def _ints(values: list[int]) -> bytes:
+    return struct.pack(f"<{len(values)}i", *values)
 
 
 def _read_registers(entry: PtxEntry) -> set[int]:

@@ -7,7 +7,7 @@ from fa4gen.emulator.ptx.module import Address, Immediate, Label, Operand, Pair,
 REMOTE, EXPECT, RELAXED, DROP, NOCOMPLETE, COMPLETE = 1, 2, 4, 8, 16, 32
 
 
-def control(e: Encoder, s: Statement) -> Ins:
+def control(_: Encoder, s: Statement) -> Ins:
     """bra, ret, exit, trap."""
     name = s.parts[0]
     if name == "bra":
@@ -20,7 +20,9 @@ def control(e: Encoder, s: Statement) -> Ins:
 
 def _collective(e: Encoder, ins: Ins, mask: Operand | None) -> Ins:
     ins.flags |= COLLECTIVE
-    if mask is not None and not (isinstance(mask, Immediate) and mask.value & 0xFFFFFFFF == 0xFFFFFFFF):
+    if mask is not None and not (
+        isinstance(mask, Immediate) and mask.value & 0xFFFFFFFF == 0xFFFFFFFF
+    ):
         ins.o[7] = e.read(mask)
     return ins
 
@@ -129,7 +131,7 @@ def barrier(e: Encoder, s: Statement) -> Ins:
 
 
 def fence(e: Encoder, s: Statement) -> Ins:
-    """fence.*, membar.*, griddepcontrol.*, setmaxnreg, hints."""
+    """fence.*, membar.*, griddepcontrol.*, setmaxnreg, nanosleep."""
     parts = s.parts
     if parts[0] == "setmaxnreg":
         count = s.operands[0]
@@ -138,8 +140,6 @@ def fence(e: Encoder, s: Statement) -> Ins:
         return _collective(e, Ins(op="SETMAXNREG", imm=count.value), None)
     if parts[0] == "griddepcontrol":
         return Ins(op="GRID_WAIT")
-    if parts[0] in ("prefetch", "prefetchu", "applypriority", "discard", "pmevent"):
-        return Ins(op="HINT")
     if parts[0] == "nanosleep":
         return Ins(op="NANOSLEEP")
     if parts[0] == "fence" and parts[1] == "mbarrier_init":
@@ -147,6 +147,13 @@ def fence(e: Encoder, s: Statement) -> Ins:
     if parts[0] == "fence" and parts[1] == "proxy":
         return Ins(op="FENCE_PROXY_ASYNC" if parts[2].startswith("async") else "FENCE")
     return Ins(op="FENCE")
+
+
+def hint(_: Encoder, s: Statement) -> Ins:
+    """What changes no value: prefetches, cache priorities, performance events."""
+    if s.parts[0] == "discard":
+        raise NotUnderstood  # it does change values
+    return Ins(op="HINT")
 
 
 def launch_control(e: Encoder, s: Statement) -> Ins:

@@ -16,48 +16,51 @@ COPIES = {"128x256b": 0, "128x128b": 1, "64x128b": 2, "32x128b": 4}
 
 def tcgen05(e: Encoder, s: Statement) -> Ins:
     """tcgen05.*"""
-    parts = s.parts
-    group = GROUP2 if "cta_group::2" in parts else 0
-    what = parts[1]
-    if what in ("alloc", "dealloc", "relinquish_alloc_permit"):
-        ins = Ins(op={"alloc": "TC_ALLOC", "dealloc": "TC_DEALLOC"}.get(what, "TC_RELINQUISH"))
-        ins.mods, ins.flags = group, COLLECTIVE
-        if what == "alloc":
-            ins.o[1], ins.imm = offset_register(e, s.operands[0])
-        elif what == "dealloc":
-            ins.o[1] = e.read(s.operands[0])
-        if s.operands:
-            ins.o[2] = e.read(s.operands[1])
-        return ins
-    if what in ("ld", "st"):
-        return _access(e, s, what)
-    if what.startswith("wait::"):
-        return Ins(op="TC_WAIT", mods=int(what == "wait::st"), flags=COLLECTIVE)
-    if what.startswith("fence::"):
+    what, _, detail = s.parts[1].partition("::")
+    group = GROUP2 if "cta_group::2" in s.parts else 0
+    if what == "wait":
+        return Ins(op="TC_WAIT", mods=int(detail == "st"), flags=COLLECTIVE)
+    if what == "fence":
         return Ins(op="TC_FENCE")
-    if what == "commit":
-        ins = Ins(op="TC_COMMIT", mods=group)
-        ins.o[1], ins.imm = offset_register(e, s.operands[0])
-        if len(s.operands) > 1:
-            ins.o[2] = e.read(s.operands[1])
-        return ins
-    if what == "mma":
-        return _mma(e, s, group)
-    if what == "cp":
-        return _copy(e, s, group)
-    if what == "shift":
-        ins = Ins(op="TC_SHIFT", mods=group)
-        ins.o[1], ins.imm = offset_register(e, s.operands[0])
-        return ins
-    raise NotUnderstood
+    if what == "relinquish_alloc_permit":
+        return Ins(op="TC_RELINQUISH", mods=group, flags=COLLECTIVE)
+    forms = {
+        "alloc": _allocation, "dealloc": _allocation, "ld": _access, "st": _access,
+        "commit": _commit, "mma": _mma, "cp": _copy, "shift": _shift,
+    }  # fmt: skip
+    return forms[what](e, s, group)
 
 
-def _access(e: Encoder, s: Statement, what: str) -> Ins:
+def _allocation(e: Encoder, s: Statement, group: int) -> Ins:
+    ins = Ins(op=f"TC_{s.parts[1].upper()}", mods=group, flags=COLLECTIVE)
+    if s.parts[1] == "alloc":
+        ins.o[1], ins.imm = offset_register(e, s.operands[0])
+    else:
+        ins.o[1] = e.read(s.operands[0])
+    ins.o[2] = e.read(s.operands[1])
+    return ins
+
+
+def _commit(e: Encoder, s: Statement, group: int) -> Ins:
+    ins = Ins(op="TC_COMMIT", mods=group)
+    ins.o[1], ins.imm = offset_register(e, s.operands[0])
+    if len(s.operands) > 1:
+        ins.o[2] = e.read(s.operands[1])
+    return ins
+
+
+def _shift(e: Encoder, s: Statement, group: int) -> Ins:
+    ins = Ins(op="TC_SHIFT", mods=group)
+    ins.o[1], ins.imm = offset_register(e, s.operands[0])
+    return ins
+
+
+def _access(e: Encoder, s: Statement, _: int) -> Ins:
     parts = s.parts
     shape = next((p for p in parts if p in SHAPES), None)
     if shape is None or "red" in parts:
         raise NotUnderstood
-    load = what == "ld"
+    load = parts[1] == "ld"
     ins = Ins(op="TC_LD" if load else "TC_ST", flags=COLLECTIVE)
     rest = list(s.operands)
     data = rest.pop(0) if load else rest.pop()

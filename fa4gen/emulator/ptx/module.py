@@ -6,9 +6,10 @@ rest of the emulator never sees a name twice.
 
 from dataclasses import dataclass
 
+
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A declared register: `kind` is pred, b16, b32, b64 or b128; `index` is unique in its entry."""
+    """A declared register: `kind` is pred, b16, b32, b64 or b128; `index` counts in the entry."""
 
     name: str
     kind: str

@@ -31,9 +31,7 @@ from fa4gen.emulator.ptx.module import (
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\((.*?)\))?([^{;]*)\{", re.S)
 _PARAM = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d+)\])?")
-_SHARED = re.compile(
-    r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?\s*;"
-)
+_SHARED = re.compile(r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?\s*;")
 _FILE = re.compile(r"\.file\s+(\d+)\s+\"([^\"]*)\"")
 _TOKEN = re.compile(
     r"\s*(?:(?P<open>\{)|(?P<close>\})|(?P<label>[A-Za-z_$%][\w$]*)\s*:(?!:)"
@@ -68,7 +66,9 @@ def load_ptx(text: str, name: str) -> PtxModule:
         body.shared = list(outer)
         entries[head[1]] = body.read(head[1], head[3])
     if not entries:
-        raise error("FA0601", f"{name}: no .entry in this text", fix="give a PTX module with kernels")
+        raise error(
+            "FA0930", f"{name}: no .entry in this text", fix="give a PTX module with kernels"
+        )
     return PtxModule(name=name, target=target[1] if target else "", entries=entries)
 
 
@@ -141,7 +141,9 @@ class _Body:
         while True:
             m = _TOKEN.match(self.text, self.at)
             if m is None:
-                raise self._error(line, f"cannot read: {self.text[self.at : self.at + 60].strip()!r}")
+                raise self._error(
+                    line, f"cannot read: {self.text[self.at : self.at + 60].strip()!r}"
+                )
             start = m.end() - len(m.group().lstrip())
             line += self.text.count("\n", seen, start)
             seen, self.at = start, m.end()
@@ -255,7 +257,9 @@ class _Body:
         raise self._error(raw.line, f"unknown name {text!r} in: {raw.text[:80]}")
 
     def _error(self, line: int, title: str) -> Fa4genError:
-        return error("FA0601", title, span=Span(self.name, line, 1), why="this PTX is not understood")
+        return error(
+            "FA0930", title, span=Span(self.name, line, 1), why="this PTX is not understood"
+        )
 
 
 def _split(text: str) -> Iterator[str]:
