@@ -11,8 +11,8 @@ from fa4gen.diag import Bag
 from fa4gen.ir.schedule import Schedule
 
 from .bind import bind
+from .export import json_schema
 from .family import apply_settings, choose, read_family
-from .language import json_schema
 from .reader import Map
 
 __all__ = ["json_schema", "load", "load_with_sources", "variants"]

@@ -13,8 +13,8 @@ from fa4gen.target import TARGETS, why_not
 
 from . import declare, edges
 from .expressions import Environment
-from .language import PROBLEM, ROOT, SERVES, plain
-from .reader import Map, Scalar, Value
+from .language import PROBLEM, ROOT, SERVES
+from .reader import Map, Node, Scalar, Seq, Value
 from .schema import Fields
 
 _EMPTY = Map(entries=(), span=Span("", 1, 1))
@@ -58,13 +58,13 @@ def _serves(tree: Map, env: Environment) -> Serves:
 def _problem(serves: Serves, asked: Mapping[str, Scalar], bag: Bag) -> dict[str, Value]:
     """One value for each of `PROBLEM`: what is asked for if it is served, else the first served.
 
-    Where `head_dim_v` is not said to be served, it is `head_dim`.
+    Where `head_dim_v` is not said to be served, it is `head_dim`. None where `serves` is at fault.
     """
     env = Environment(params=_EMPTY, problem={}, mask="full", bag=bag)
-    problem: dict[str, Value] = {}
+    problem: dict[str, Value] = dict.fromkeys(PROBLEM)
     for key in PROBLEM:
         served = serves.get(key, ())
-        if key == "head_dim_v" and key not in serves and "head_dim" in problem:
+        if key == "head_dim_v" and key not in serves and problem["head_dim"] is not None:
             served = (problem["head_dim"],)
         if key in asked and served and asked[key].value not in served:
             shown = ", ".join(_word(v) for v in served[:_SHOWN])
@@ -73,7 +73,8 @@ def _problem(serves: Serves, asked: Mapping[str, Scalar], bag: Bag) -> dict[str,
             env.error("FA0211", title, asked[key].span)
         elif key in asked:
             problem[key] = asked[key].value
-        elif served:
+            continue
+        if served:  # also after an error, so that one fault is one message
             first = served[0]
             problem[key] = first if isinstance(first, (str, int)) else None
     return problem
@@ -141,7 +142,7 @@ def _table(root: Fields, section: str) -> list[tuple[Scalar, Fields]]:
 
 def _index(root: Fields, env: Environment) -> Index | None:
     entries = root.values.get("index")
-    if not isinstance(entries, tuple):
+    if not isinstance(entries, tuple) or not entries:
         return None
     if len(entries) != 1:
         env.error("FA0106", f"`index` holds one name, not {len(entries)}", root.at("index"))
@@ -163,5 +164,18 @@ def _params(env: Environment) -> Mapping[str, object]:
         if key.text in PROBLEM:
             title = f"`{key.text}` is part of the problem, and no parameter"
             env.error("FA0216", title, key.span, "say it in `serves`")
-        out[key.text] = plain(node, env)
+        out[key.text] = _plain(node, env)
     return MappingProxyType(out)
+
+
+def _plain(node: Node, env: Environment) -> object:
+    """A parameter's value as plain data, with names and expressions worked out."""
+    found = env.resolve(node)
+    if isinstance(found, Map):
+        return {k.text: _plain(v, env) for k, v in found.entries}
+    if isinstance(found, Seq):
+        return tuple(_plain(i, env) for i in found.items)
+    value: Value = found.value
+    if isinstance(value, str) and env.known(value):
+        return env.integer(found)
+    return value

@@ -41,7 +41,7 @@ class Environment:
             chosen = node.get(self.mask)
             if chosen is None:
                 self.error("FA0107", f"no value for the {self.mask} mask", node.span)
-                return Scalar(text="0", span=node.span)
+                chosen = node.entries[0][1]
             node = chosen
         return node
 
@@ -122,8 +122,12 @@ class Environment:
         return a // b if isinstance(operator, ast.FloorDiv) else a % b
 
     def _named(self, name: str, at: Scalar) -> int | None:
-        if name in self.problem and isinstance(self.problem[name], int):
-            return int(self.problem[name] or 0)
+        if name in self.problem:
+            value = self.problem[name]
+            if value is None:  # `serves` is at fault, and has been reported
+                return None
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
         found = self.param(name)
         if found is None:
             self.error(

@@ -76,7 +76,8 @@ def merge(base: Map, patch: Map) -> Map:
 
 
 def _by_mask(value: Map) -> bool:
-    return {"full", "causal"} >= set(value.keys())
+    """Whether a mapping is a whole choice `{full: …, causal: …}`, which replaces what was there."""
+    return {"full", "causal"} == set(value.keys())
 
 
 def _read(path: Path, open_files: tuple[Path, ...], at: Span | None, bag: Bag) -> Map:

@@ -13,26 +13,9 @@ from fa4gen.ir.ops import KINDS, Kind
 
 from . import phrases
 from .expressions import Environment, nearest
-from .reader import Map, Node, Scalar, Seq, Value
-from .schema import (
-    ENDS,
-    STEPS,
-    Anything,
-    Choice,
-    Depth,
-    Fields,
-    Flag,
-    Integer,
-    Json,
-    Key,
-    ListOf,
-    Name,
-    Number,
-    Phrase,
-    Record,
-    Shape,
-    Table,
-)
+from .reader import Map, Node, Scalar
+from .schema import ENDS, STEPS, Anything, Fields, Key, ListOf, Phrase, Record, Table
+from .shapes import Choice, Depth, Flag, Integer, Json, Name, Number, Shape
 
 VERSION = 1
 KERNELS = ("attention_forward",)
@@ -222,6 +205,7 @@ OPTIONS: Mapping[str, Key] = MappingProxyType(
             doc="how exponentials are computed",
             shape=Record(
                 what="`mix`",
+                named=True,
                 keys={
                     "fma_share": Key(
                         shape=Number(low=0, high=1),
@@ -354,7 +338,7 @@ ROOT = Record(
         "serves": Key(shape=Anything(), doc="the problems that it may be built for", required=True),
         "params": Key(shape=Anything(), doc="named values, for expressions and `--set`"),
         "index": Key(
-            shape=Table(what="`index`", entry=Integer(low=1, high=4)),
+            shape=Table(what="`index`", entry=Integer(low=1, high=4), low=1),
             doc="`s: 2` makes `x[s]` exist twice",
             required=True,
         ),
@@ -390,32 +374,3 @@ ROOT = Record(
         ),
     },
 )
-
-
-def json_schema() -> Json:
-    """The language as JSON Schema (draft 2020-12), for completion in editors."""
-    root = ROOT.json()
-    properties = root["properties"]
-    if isinstance(properties, dict):
-        properties["serves"] = {"description": ROOT.keys["serves"].doc, **SERVES.json()}
-    patch = {**root, "required": ["language", "schedule"]}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"fa4gen schedule language, version {VERSION}",
-        "if": {"required": ["extends"]},
-        "then": patch,
-        "else": root,
-    }
-
-
-def plain(node: Node, env: Environment) -> object:
-    """A parameter's value as plain data, with names and expressions worked out."""
-    found = env.resolve(node)
-    if isinstance(found, Map):
-        return {k.text: plain(v, env) for k, v in found.entries}
-    if isinstance(found, Seq):
-        return tuple(plain(i, env) for i in found.items)
-    value: Value = found.value
-    if isinstance(value, str) and env.known(value):
-        return env.integer(found)
-    return value

@@ -83,9 +83,11 @@ def ends(node: Node, bag: Bag) -> tuple[tuple[EndToken, ...], ...]:
         return (tuple(together),) if together else ()
     alternatives = []
     for scalar in _texts(node):
-        for m in re.finditer(r"[^|]+", scalar.text):
-            end = _end(scalar, m.start(), m.end(), bag)
+        start = 0
+        for text in scalar.text.split("|"):
+            end = _end(scalar, start, start + len(text), bag)
             alternatives += [(end,)] if end else []
+            start += len(text) + 1
     return tuple(alternatives)
 
 

@@ -113,19 +113,21 @@ class _Builder:
 
     def document(self) -> Node:
         try:
-            events = iter(list(yaml.parse(self.text, Loader=yaml.SafeLoader)))
+            documents = self._documents(yaml.parse(self.text, Loader=yaml.SafeLoader))
         except yaml.YAMLError as e:
             raise self._syntax(e) from None
-        documents = [
-            self._node(next(events), events, 0)
-            for event in events
-            if isinstance(event, yaml.DocumentStartEvent)
-        ]
         if not documents:
             return Scalar(text="", span=Span(self.file, 1, 1, 1, 1))
         if len(documents) > 1:
             self.report("FA0101", "one file holds one schedule", documents[1].span)
         return documents[0]
+
+    def _documents(self, events: Iterator[Any]) -> list[Node]:
+        return [
+            self._node(next(events), events, 0)
+            for event in events
+            if isinstance(event, yaml.DocumentStartEvent)
+        ]
 
     def _syntax(self, e: yaml.YAMLError) -> Fa4genError:
         mark = getattr(e, "problem_mark", None) or getattr(e, "context_mark", None)

@@ -1,188 +1,14 @@
-"""The shapes that values may have: each shape reads a node, and says itself as JSON Schema.
+"""Shapes of lists, texts of tokens and mappings, made of the shapes of single values."""
 
-One definition serves both, so an editor's completion and the compiler agree. Reading reports every
-fault to the environment's bag and goes on; a value with a fault is None.
-"""
-
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from fa4gen.diag import Bag, Span
 
 from . import phrases
 from .expressions import Environment, nearest
 from .reader import Map, Node, Scalar, Seq
-
-Json = dict[str, object]
-
-_EXPRESSION = {"type": "string", "description": "an integer expression over parameters"}
-
-
-class Shape(Protocol):
-    """What a value looks like."""
-
-    def read(self, node: Node, env: Environment) -> object:
-        """The value, or None after reporting why not."""
-
-    def json(self) -> Json:
-        """The same as JSON Schema."""
-
-
-def _picked(one: Json) -> Json:
-    """Where a scalar stands, `{full: …, causal: …}` may stand too."""
-    by_mask = {
-        "type": "object",
-        "properties": {"full": one, "causal": one},
-        "required": ["full", "causal"],
-        "additionalProperties": False,
-    }
-    return {"anyOf": [one, by_mask]}
-
-
-def _describe(node: Node) -> str:
-    if isinstance(node, Scalar):
-        return f"`{node.text}`" if node.plain else f"the text `{node.text}`"
-    return "a list" if isinstance(node, Seq) else "a mapping"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Name:
-    """A name, taken as it stands."""
-
-    pattern: str = phrases.NAME
-    what: str = "a name of lower-case letters, digits and `_`"
-
-    def read(self, node: Node, env: Environment) -> object:
-        """The text."""
-        node = env.pick(node)
-        if (
-            isinstance(node, Scalar)
-            and _matches(self.pattern, node.text)
-            and isinstance(node.value, str)
-        ):
-            return node.text
-        env.error("FA0106", f"{self.what} is expected, not {_describe(node)}", node.span)
-        return None
-
-    def json(self) -> Json:
-        """A string with a pattern."""
-        return _picked({"type": "string", "pattern": f"^{self.pattern}$"})
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of a few words, or a parameter that holds one."""
-
-    options: tuple[str, ...]
-
-    def read(self, node: Node, env: Environment) -> object:
-        """The word."""
-        node = env.pick(node)
-        if isinstance(node, Scalar) and node.text not in self.options:
-            node = env.resolve(node)
-        if isinstance(node, Scalar) and node.text in self.options:
-            return node.text
-        title = f"{_describe(node)} is none of {', '.join(f'`{o}`' for o in self.options)}"
-        fix = nearest(node.text, list(self.options)) if isinstance(node, Scalar) else ""
-        env.error("FA0109", title, node.span, fix if fix.startswith("write") else "")
-        return None
-
-    def json(self) -> Json:
-        """An enumeration."""
-        return _picked({"enum": list(self.options)})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Integer:
-    """An integer, or an expression over parameters."""
-
-    low: int
-    high: int
-
-    def read(self, node: Node, env: Environment) -> object:
-        """The integer."""
-        value = env.integer(node)
-        if value is not None and not self.low <= value <= self.high:
-            env.error("FA0109", f"{value} is outside {self.low} … {self.high}", env.pick(node).span)
-            return None
-        return value
-
-    def json(self) -> Json:
-        """An integer in its range, or an expression."""
-        bounded = {"type": "integer", "minimum": self.low, "maximum": self.high}
-        return {"anyOf": [*_alternatives(_picked(bounded)), _EXPRESSION]}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Depth:
-    """A number of stages, or `max`: as many as fit (read as None)."""
-
-    high: int = 32  # FA4's own bound; more stages than that hide nothing
-
-    def read(self, node: Node, env: Environment) -> object:
-        """The number; None for `max`."""
-        found = env.resolve(node)
-        if isinstance(found, Scalar) and found.text == "max":
-            return None
-        return Integer(low=1, high=self.high).read(node, env)
-
-    def json(self) -> Json:
-        """An integer, an expression, or `max`."""
-        return Integer(low=1, high=self.high).json()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
-    """A number, integer or not, or a parameter that holds one."""
-
-    low: float
-    high: float
-
-    def read(self, node: Node, env: Environment) -> object:
-        """The number, as float."""
-        found = env.resolve(node)
-        value = found.value if isinstance(found, Scalar) else None
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            env.error("FA0106", f"a number is expected, not {_describe(found)}", found.span)
-            return None
-        if not self.low <= value <= self.high:
-            env.error("FA0109", f"{value} is outside {self.low:g} … {self.high:g}", found.span)
-            return None
-        return float(value)
-
-    def json(self) -> Json:
-        """A number in its range, or a parameter's name."""
-        bounded = {"type": "number", "minimum": self.low, "maximum": self.high}
-        return {
-            "anyOf": [
-                *_alternatives(_picked(bounded)),
-                {"type": "string", "pattern": f"^{phrases.NAME}(\\.{phrases.NAME})*$"},
-            ]
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """`true` or `false`."""
-
-    def read(self, node: Node, env: Environment) -> object:
-        """The bool."""
-        found = env.resolve(node)
-        if isinstance(found, Scalar) and isinstance(found.value, bool):
-            return found.value
-        env.error("FA0106", f"`true` or `false` is expected, not {_describe(found)}", found.span)
-        return None
-
-    def json(self) -> Json:
-        """A boolean, or a parameter's name."""
-        return {
-            "anyOf": [
-                *_alternatives(_picked({"type": "boolean"})),
-                {"type": "string", "pattern": f"^{phrases.NAME}$"},
-            ]
-        }
+from .shapes import Json, Shape, describe, matches, picked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +30,7 @@ class ListOf:
         elif isinstance(found, Seq):
             items = found.items
         else:
-            env.error("FA0106", f"a list is expected, not {_describe(found)}", found.span)
+            env.error("FA0106", f"a list is expected, not {describe(found)}", node.span)
             return None
         if not self.low <= len(items) <= self.high:
             env.error(
@@ -244,7 +70,7 @@ class Phrase:
         scalars = node.items if isinstance(node, Seq) else (node,)
         for s in scalars:
             if not isinstance(s, Scalar) or not isinstance(s.value, str):
-                env.error("FA0106", f"names of operations are expected, not {_describe(s)}", s.span)
+                env.error("FA0106", f"names of operations are expected, not {describe(s)}", s.span)
                 return None
         return self.parse(node, env.bag)
 
@@ -254,7 +80,7 @@ class Phrase:
             "type": "string",
             "pattern": f"^{self.pattern}({self.separator}{self.pattern})*$",
         }
-        return _picked({"anyOf": [text, {"type": "array", "items": text}]})
+        return picked({"anyOf": [text, {"type": "array", "items": text}]})
 
 
 STEPS = Phrase(pattern=phrases.STEP, separator=" +", parse=phrases.steps)
@@ -269,7 +95,7 @@ class Anything:
         """The node itself, if it is a mapping."""
         if isinstance(node, Map):
             return node
-        env.error("FA0106", f"a mapping is expected, not {_describe(node)}", node.span)
+        env.error("FA0106", f"a mapping is expected, not {describe(node)}", node.span)
         return None
 
     def json(self) -> Json:
@@ -339,17 +165,19 @@ class Fields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A mapping with known keys."""
+    """A mapping with known keys; if `named`, a parameter that holds one may stand for it."""
 
     what: str
     keys: Mapping[str, Key] = field(default_factory=dict)
+    named: bool = False
 
     def read(self, node: Node, env: Environment) -> object:
         """`Fields`; unknown and missing keys are reported."""
-        node = env.resolve(node)
-        if not isinstance(node, Map):
-            env.error("FA0106", f"{self.what} is a mapping, not {_describe(node)}", node.span)
+        found = env.resolve(node) if self.named else env.pick(node)
+        if not isinstance(found, Map):
+            env.error("FA0106", f"{self.what} is a mapping, not {describe(found)}", node.span)
             return None
+        node = found
         values = {}
         for key, value in node.entries:
             known = self.keys.get(key.text)
@@ -369,7 +197,7 @@ class Record:
 
     def json(self) -> Json:
         """An object without other keys."""
-        return {
+        shape: Json = {
             "type": "object",
             "properties": {
                 n: {"description": k.doc, **k.shape.json()} for n, k in self.keys.items()
@@ -377,6 +205,8 @@ class Record:
             "required": [n for n, k in self.keys.items() if k.required],
             "additionalProperties": False,
         }
+        name = {"type": "string", "pattern": f"^{phrases.NAME}$"}
+        return {"anyOf": [shape, name]} if self.named else shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,17 +216,20 @@ class Table:
     what: str
     entry: Shape
     pattern: str = phrases.NAME
+    low: int = 0  # entries
 
     def read(self, node: Node, env: Environment) -> object:
         """A tuple of (key, value) for the entries without fault."""
         if not isinstance(node, Map):
             env.error(
-                "FA0106", f"{self.what} is a mapping of names, not {_describe(node)}", node.span
+                "FA0106", f"{self.what} is a mapping of names, not {describe(node)}", node.span
             )
             return ()
+        if len(node.entries) < self.low:
+            env.error("FA0106", f"{self.what} is empty", node.span)
         out = []
         for key, value in node.entries:
-            if not _matches(self.pattern, key.text):
+            if not matches(self.pattern, key.text):
                 env.error("FA0108", f"`{key.text}` is no name in {self.what}", key.span)
                 continue
             read = self.entry.read(value, env)
@@ -409,14 +242,6 @@ class Table:
         return {
             "type": "object",
             "patternProperties": {f"^{self.pattern}$": self.entry.json()},
+            "minProperties": self.low,
             "additionalProperties": False,
         }
-
-
-def _matches(pattern: str, text: str) -> bool:
-    return re.fullmatch(pattern, text) is not None
-
-
-def _alternatives(schema: Json) -> list[object]:
-    found = schema["anyOf"]
-    return list(found) if isinstance(found, list) else [schema]
