@@ -1,8 +1,8 @@
 """All checks of a lowered program: what is cheap and local first, then every word.
 
 The proof presupposes what comes before it: names that exist, loops that synchronise alike, counts
-that fit and printed slots that are the counted ones. So the proof is only attempted when these
-hold.
+that fit and printed slots that are the counted ones. The proof is attempted when counts fit, and
+accepted when the slots do too.
 """
 
 from fa4gen.diag import Diagnostic, Fa4genError
@@ -25,10 +25,17 @@ def check_program(program: KernelProgram) -> tuple[System, Verdict]:
     Raises Fa4genError with all faults found: FA03xx.
     """
     system = instantiate(program)
-    local = [*check_counts(system), *check_boxes(program), *check_cursors(program)]
+    local = [*check_counts(system), *check_boxes(program)]
     if local:
         raise Fa4genError(local)
-    return system, prove(system)
+    slots = check_cursors(program)
+    try:
+        verdict = prove(system)
+    except Fa4genError as e:  # an order that is wrong in itself explains a slot that is not the counted one
+        raise Fa4genError([*e.diagnostics, *slots]) from None
+    if slots:
+        raise Fa4genError(slots)
+    return system, verdict
 
 
 def prove(system: System) -> Verdict:
