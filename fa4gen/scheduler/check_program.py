@@ -28,7 +28,7 @@ def check_program(program: KernelProgram) -> tuple[System, Verdict]:
     local = [*check_counts(system), *check_boxes(program)]
     if local:
         raise Fa4genError(local)
-    slots = check_cursors(program)
+    slots = tuple(check_cursors(program))
     try:
         verdict = prove(system)
     except Fa4genError as e:  # an order that is wrong in itself explains a slot that is not the counted one
