@@ -105,7 +105,7 @@ def run(
     """
     kernel = _checked(module, entry, target, grid, cluster, params)
     began = time.perf_counter()
-    program = decode(kernel, dynamic_smem_bytes)
+    program = _decoded(module, kernel, dynamic_smem_bytes)
     if program.smem_bytes > smem_limit_bytes:
         raise error(
             "FA0925",
@@ -142,6 +142,14 @@ def run(
         seconds=time.perf_counter() - began,
         races_checked=races,
     )
+
+
+def _decoded(module: PtxModule, kernel: PtxEntry, dynamic_smem_bytes: int) -> Decoded:
+    found = module.decoded.get((kernel.name, dynamic_smem_bytes))
+    if not isinstance(found, Decoded):
+        found = decode(kernel, dynamic_smem_bytes)
+        module.decoded[kernel.name, dynamic_smem_bytes] = found
+    return found
 
 
 def _checked(

@@ -4,7 +4,7 @@ Registers are resolved to the scope that declares them and labels to statement n
 rest of the emulator never sees a name twice.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,9 @@ class PtxEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PtxModule:
-    """A parsed file: `name` is what messages call it."""
+    """A parsed file: `name` is what messages call it; `decoded` keeps what was decoded of it."""
 
     name: str
     target: str
     entries: dict[str, PtxEntry]
+    decoded: dict[tuple[str, int], object] = field(default_factory=dict, compare=False, repr=False)

@@ -104,16 +104,19 @@ void operand_race(Cluster* c, const Warp* w, i32 pc, int lane, const Operand* o,
   }
 }
 
-/* d[m][n] = sum over k of a[m][k] * bt[k][n], in single precision; a has pitch k, d and bt have `pitch`, a multiple of 16 */
-void multiply(float* restrict d, const float* restrict a, const float* restrict bt, int m, int n, int k, int pitch) {
+typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
+
+/* d[m][n] = sum over k of a[m][k] * bt[k][n], in single precision; a has pitch k, d and bt have `pitch`, a multiple of 16.
+ * The order and rounding of the hardware's sum are not known: multiply-add may be fused here, and only here. */
+__attribute__((optimize("fp-contract=fast"))) void multiply(float* restrict d, const float* restrict a, const float* restrict bt, int m, int n, int k, int pitch) {
   for (int i = 0; i < m; i += 4)
     for (int j = 0; j < n; j += 16) {
-      float s[4][16] = {{0}};
-      for (int x = 0; x < k; x++)
-        for (int r = 0; r < 4; r++) {
-          float v = a[(i + r) * k + x];
-          for (int q = 0; q < 16; q++) s[r][q] += v * bt[x * pitch + j + q];
-        }
+      Eight s[4][2] = {{{0}}};
+      for (int x = 0; x < k; x++) {
+        const Eight *b = (const Eight*)(bt + x * pitch + j);
+        for (int r = 0; r < 4; r++)
+          for (int h = 0; h < 2; h++) s[r][h] += a[(i + r) * k + x] * b[h];
+      }
       for (int r = 0; r < 4; r++) memcpy(&d[(i + r) * pitch + j], s[r], 64);
     }
 }
