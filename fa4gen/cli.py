@@ -201,7 +201,8 @@ VERBS = {
 
 def code_of(errors: Fa4genError) -> int:
     """The exit code of an error: wrong usage, or a refusal."""
-    return USAGE if all(d.code in USAGE_CODES for d in errors.diagnostics) else REFUSED
+    codes = {d.code for d in errors.diagnostics}
+    return USAGE if codes and codes <= set(USAGE_CODES) else REFUSED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

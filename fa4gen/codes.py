@@ -142,6 +142,7 @@ _TITLES = {
     "FA0925": "a launch with more shared memory than there is",
     "FA0926": "parameters of other sizes than the kernel's",
     "FA0927": "a grid that is no multiple of the cluster",
+    "FA0930": "PTX that the emulator does not understand",
 }
 
 CODES: Mapping[str, Code] = MappingProxyType(
