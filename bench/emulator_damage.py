@@ -25,21 +25,23 @@ from fa4gen.emulator.api import Emulator
 from fa4gen.emulator.attention import AttentionProblem, judge_forward, make_inputs
 from fa4gen.emulator.damage import damages
 
-# one block; a ring lapped twice; lengths that fill no tile; two tiles in the grid
-PAIRS = ((256, 128), (256, 896), (200, 300), (300, 640))
+# queries, keys, spread: one block; a ring lapped twice, with rescaling; lengths that fill no tile;
+# more tiles than CTAs
+CASES = ((256, 128, 1.0), (256, 896, 8.0), (200, 300, 1.0), (300, 640, 8.0))
 
 
 def verdict(args: argparse.Namespace, ptx: Path) -> dict[str, object]:
     """Runs a PTX text until something is seen."""
     ran = 0
     for seed in range(args.seeds):
-        for sq, sk in PAIRS:
+        for sq, sk, spread in CASES:
             problem = AttentionProblem(
                 seqlen_q=sq,
                 seqlen_k=sk,
                 head_dim=args.head_dim,
                 head_dim_v=args.head_dim,
                 causal=args.causal,
+                spread=spread,
             )
             found = run(args, ptx, problem, seed)
             ran += 1
@@ -63,6 +65,8 @@ def run(
         return {"verdict": first.kind, "says": str(first)[:400]}
     if report.deadlock:
         return {"verdict": "deadlock", "says": str(report.deadlock)[:400]}
+    for first in report.warnings:
+        return {"verdict": "warning", "says": str(first)[:400]}
     wrong = [v for v in judge_forward(p, x, out, lse) if not v.right]
     return {"verdict": "wrong value", "says": str(wrong[0])} if wrong else None
 

@@ -20,7 +20,8 @@ MAX, RMS, GRADIENT, FLOOR, LSE_LIMIT = 1.5, 1.1, 2.0, 1e-5, 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionProblem:
-    """Shapes and mask of one call; `dtype` is torch's name."""
+    """Shapes and mask of one call; `dtype` is torch's name. `spread` multiplies the queries: with
+    large scores the running maximum moves far, so that outputs are rescaled on the way."""
 
     batch: int = 1
     heads: int = 1
@@ -31,6 +32,7 @@ class AttentionProblem:
     head_dim_v: int
     causal: bool = False
     dtype: str = "bfloat16"
+    spread: float = 1.0
 
     @property
     def scale(self) -> float:
@@ -40,7 +42,7 @@ class AttentionProblem:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Random standard normal tensors, in the problem's type."""
+    """Random normal tensors, in the problem's type."""
 
     q: "torch.Tensor"
     k: "torch.Tensor"
@@ -74,12 +76,12 @@ def make_inputs(problem: AttentionProblem, seed: int) -> Inputs:
 
     p, generator = problem, torch.Generator().manual_seed(seed)
 
-    def normal(seqlen: int, heads: int, dim: int) -> "torch.Tensor":
-        made = torch.randn(p.batch, seqlen, heads, dim, generator=generator)
+    def normal(seqlen: int, heads: int, dim: int, factor: float = 1.0) -> "torch.Tensor":
+        made = torch.randn(p.batch, seqlen, heads, dim, generator=generator) * factor
         return made.to(getattr(torch, p.dtype))
 
     return Inputs(
-        normal(p.seqlen_q, p.heads, p.head_dim),
+        normal(p.seqlen_q, p.heads, p.head_dim, p.spread),
         normal(p.seqlen_k, p.heads_kv, p.head_dim),
         normal(p.seqlen_k, p.heads_kv, p.head_dim_v),
         normal(p.seqlen_q, p.heads, p.head_dim_v),

@@ -35,6 +35,9 @@ _BYTES = re.compile(
     r"(mbarrier\.(?:arrive\.)?expect_tx[^,;]*(?:,\s*\[[^\]]+\])?,\s*)([%\w]+)(\s*;)"
 )
 _LABEL = re.compile(r"^\s*[\w$]+:")
+_EFFECT = re.compile(
+    r"^\s*(?:@!?[%\w]+\s+)?(?:ld|st|cp|tcgen05|wgmma|mbarrier|bar|fence|stmatrix)\S*\."
+)
 _REGISTER = re.compile(r"%\w+")
 
 
@@ -65,7 +68,7 @@ def _edits(lines: list[str], at: int) -> Iterator[tuple[str, list[str]]]:
     for kind, changed in _rewritten(lines, lines[at]):
         yield kind, [*lines[:at], changed, *lines[at + 1 :]]
     earliest = _earliest(lines, at) if opcode.startswith(MOVED) else at
-    if any(passed.strip() and not passed.strip().startswith("//") for passed in lines[earliest:at]):
+    if any(_EFFECT.search(passed) for passed in lines[earliest:at]):  # else nothing is passed over
         moved = f"{lines[at]} {lines[earliest]}"
         yield "early", [*lines[:earliest], moved, *lines[earliest + 1 : at], "", *lines[at + 1 :]]
 
