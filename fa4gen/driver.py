@@ -2,6 +2,7 @@
 
     read      YAML -> Schedule                      fa4gen.dsl
     check     names, roles, memory, shapes          fa4gen.scheduler.verify
+    ring      a dynamic tile scheduler, written out fa4gen.scheduler.tile_ring
     place     Schedule -> Plan                      fa4gen.scheduler.place
     lower     Plan -> KernelProgram                 fa4gen.scheduler.lower
     verify    order of every access, every length   fa4gen.scheduler.verify
@@ -41,11 +42,12 @@ def check(
     """
     from fa4gen.scheduler.lower.kernel import lower
     from fa4gen.scheduler.place import place
+    from fa4gen.scheduler.tile_ring import with_tile_ring
     from fa4gen.scheduler.verify import verify, verify_schedule
 
     schedule, sources = load_with_sources(path, settings=settings, variant=variant)
     try:
-        plan = place(verify_schedule(schedule).value)
+        plan = place(with_tile_ring(verify_schedule(schedule).value))
         program = verify(lower(plan))
     except Fa4genError as e:
         raise Fa4genError(e.diagnostics, sources) from None

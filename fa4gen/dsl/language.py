@@ -21,7 +21,14 @@ VERSION = 1
 KERNELS = ("attention_forward",)
 MASKS = ("full", "causal")
 PROBLEM = ("head_dim", "head_dim_v", "dtype", "causal")
-TILE_SCHEDULERS = ("single", "static_persistent", "lpt", "lpt_persistent")
+TILE_SCHEDULERS = (
+    "single",
+    "static_persistent",
+    "lpt",
+    "lpt_persistent",
+    "dynamic",
+    "lpt_dynamic",
+)
 OUTPUTS = ("lse",)  # global results that an operation may write without a buffer
 
 _NAME = Name()

@@ -29,6 +29,9 @@ class TileScheduler:
     parameters: tuple[tuple[str, str], ...]
     arguments: tuple[str, ...]
     grid: str
+    counter: tuple[
+        Define, ...
+    ] = ()  # a dynamic scheduler's counter: a zero, which is left as it was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

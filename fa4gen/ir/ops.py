@@ -39,6 +39,7 @@ class Kind:
     product: bool = False  # has operands a and b
     options: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
+    internal: bool = False  # written by the compiler, not by authors
     doc: str = ""
 
 
@@ -175,6 +176,24 @@ KINDS = MappingProxyType(
                 reads=(1, 2),
                 writes=(1, 2),
                 doc="O divided by its row sums into shared memory; the LSE into global memory",
+            ),
+            Kind(
+                name="publish_tile",
+                unit=Unit.WARP,
+                rank=0,
+                level="tile",
+                writes=(1, 1),
+                internal=True,
+                doc="passes on the number of the tile that was claimed",
+            ),
+            Kind(
+                name="read_tile",
+                unit=Unit.WARP,
+                rank=1,
+                level="tile",
+                reads=(1, 1),
+                internal=True,
+                doc="takes the number of the next tile",
             ),
             Kind(
                 name="tma_store",

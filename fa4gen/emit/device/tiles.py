@@ -57,3 +57,28 @@ def tile_lpt_of_index(tile, m_blocks, section, by_section, by_m_blocks, by_secti
     rest, y = divmod(rest, by_m_blocks)
     batch, s = divmod(rest, by_sections)
     return m_blocks - 1 - y, s * section + x, batch
+
+
+@cute.jit
+def claim_tile(counter: cute.Tensor, tiles: Int32):
+    """The number of the next tile that nobody works on; `tiles` or more where none is left.
+
+    A launch claims exactly as often as it has tiles: the last claim resets the counter to 0.
+    """
+    claimed = Int32(0)
+    if cute.arch.lane_idx() == 0:
+        claimed = cute.arch.atomic_add(counter.iterator, Int32(1))
+        if claimed == tiles - 1:
+            cute.arch.atomic_add(counter.iterator, -tiles)
+    return cute.arch.shuffle_sync(claimed, 0) + cute.arch.grid_dim()[0]
+
+
+def publish_tile(slot, claimed):
+    """Passes a tile on to the other roles, and takes it."""
+    slot[0] = claimed
+    return claimed
+
+
+def read_tile(slot):
+    """The tile that was passed on."""
+    return slot[0]

@@ -29,7 +29,7 @@ from .cursors import Cursors
 from .events import OpEvent, PendingEvent
 from .regions import Storage, accesses
 from .sections import Occurrence, block_index
-from .tiles import tile_scheduler
+from .tiles import claim, tile_scheduler
 
 BOX_COLUMNS = 64  # of 16 bits: one 128-byte swizzled row
 K_STEP = 16  # depth of one tcgen05.mma of 16-bit operands
@@ -132,6 +132,14 @@ class Sm100:
                 return self._store_o(o, touched)
             case "tma_store":
                 return self._tma_store(o, touched)
+            case "publish_tile":
+                return [
+                    self._call(
+                        o, "publish_tile", ("next_tile_array", "claimed"), touched, ("tile",)
+                    )
+                ]
+            case "read_tile":
+                return [self._call(o, "read_tile", ("next_tile_array",), touched, ("tile",))]
         raise error(
             "FA0601",
             f"`{o.operation.name}`: {self.schedule.target} has no `{o.operation.kind}`",
@@ -434,6 +442,7 @@ class Sm100:
         out = [("n_blocks", blocks)]
         if "tma_load" in kinds:
             out.append(("head_kv", "head // ratio"))
+            out += [(d.name, d.text) for d in claim(self.schedule)]
         if "row_max" in kinds:
             out += [("m", "Float32(NEG_INF)"), ("total", "Float32(0.0)")]
             if self.schedule.causal:
@@ -461,6 +470,7 @@ class Sm100:
         for placed in self.plan.smem:
             aligned = ", alignment=1024" if placed in tiles else ""
             kind, size = ("Float32", 4) if placed not in tiles else (self.dtype, 2)
+            kind = "Int32" if placed.buffer == "next_tile" else kind
             if placed.buffer == self._out_buffer():
                 kind, size = "Int32", 4
             count = placed.total_bytes // size

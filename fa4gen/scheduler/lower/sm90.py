@@ -25,7 +25,7 @@ from .cursors import Cursors
 from .events import OpEvent, PendingEvent
 from .regions import Storage, accesses
 from .sections import Occurrence, block_index
-from .tiles import tile_scheduler
+from .tiles import claim, tile_scheduler
 
 BOX_COLUMNS = 64  # of 16 bits: one 128-byte swizzled row
 DTYPES = {"bf16": "BFloat16", "fp16": "Float16"}
@@ -116,6 +116,14 @@ class Sm90:
                 return self._store_o(o, touched)
             case "tma_store":
                 return self._tma_store(o, touched)
+            case "publish_tile":
+                return [
+                    self._call(
+                        o, "publish_tile", ("next_tile_array", "claimed"), touched, ("tile",)
+                    )
+                ]
+            case "read_tile":
+                return [self._call(o, "read_tile", ("next_tile_array",), touched, ("tile",))]
         raise error("FA0601", f"`{name}`: sm_90a has no `{o.operation.kind}`", span=o.span)
 
     def pending(self, event: PendingEvent, role: Role) -> list[Stmt]:
@@ -332,7 +340,7 @@ class Sm90:
         )
         out = [Define(name="n_blocks", text=blocks)]
         if not role.per:
-            return (*out, Define(name="head_kv", text="head // ratio"))
+            return (*out, Define(name="head_kv", text="head // ratio"), *claim(self.schedule))
         own = rows // self.instances
         out.append(Define(name="tile_row", text=f"m_block * {rows}"))
         out.append(Define(name="q_row", text=f"tile_row + own * {own}"))
@@ -366,17 +374,22 @@ class Sm90:
             ("smem", "cutlass.memory.SmemAllocator()"),
             ("mbar_array", f"smem.allocate_array(Int64, {len(mbarriers)})"),
             ("mbar", "mbar_array.raw_ptr()"),
+            *(
+                ("next_tile_array", "smem.allocate_tensor(Int32, cute.make_layout(1), 4)")
+                for _ in claim(s)
+            ),
             ("s_q", _tensor(self.dtype, rows, s.head_dim)),
             ("s_k", _tensor(self.dtype, keys, s.head_dim, k_stages)),
             ("s_v", _tensor(self.dtype, keys, s.head_dim_v, v_stages)),
             ("s_vt", f"transposed(s_v, {s.head_dim_v}, {keys}, {v_stages})"),
             *((f"raw_{n}", f"s_{n}.iterator.raw_ptr()") for n in "qkv"),
         )
+        at = 7 + len(claim(s))
         if self._out_home() not in ("q", "k", "v"):
             declare = (
-                *declare[:7],
+                *declare[:at],
                 (f"s_{self._out_home()}", _tensor(self.dtype, rows, s.head_dim_v)),
-                *declare[7:],
+                *declare[at:],
                 (f"raw_{self._out_home()}", f"s_{self._out_home()}.iterator.raw_ptr()"),
             )
         launch = (

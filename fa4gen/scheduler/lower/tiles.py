@@ -9,6 +9,7 @@ lpt_persistent     one CTA an SM, which takes every n-th tile in the order of `l
 from fa4gen.ir.head import TileScheduler
 from fa4gen.ir.program import Define
 from fa4gen.ir.schedule import Schedule
+from fa4gen.scheduler.tile_ring import DYNAMIC
 
 DIVISOR = "cute.FastDivmodDivisorV2"
 
@@ -37,22 +38,20 @@ def tile_scheduler(schedule: Schedule, rows: int) -> TileScheduler:
                 "(section, m_blocks, q.shape[0] * sections)",
                 divisors,
             )
-        case "lpt_persistent":
+        case "lpt_persistent" | "lpt_dynamic" as kind:
             numbers = (blocks, section, sections, tiles)
             divisors = ("section", "m_blocks", "sections")
             return _make(
-                "lpt_persistent",
+                kind,
                 rows,
                 numbers,
                 ("tiles", "m_blocks", "section"),
                 persistent,
                 divisors,
             )
-        case _:
+        case kind:
             numbers = (blocks, ("heads", "q.shape[2]"), tiles)
-            return _make(
-                "static_persistent", rows, numbers, ("tiles",), persistent, ("m_blocks", "heads")
-            )
+            return _make(kind, rows, numbers, ("tiles",), persistent, ("m_blocks", "heads"))
 
 
 def _make(
@@ -72,4 +71,14 @@ def _make(
         parameters=(*((n, "Int32") for n in numbers), *((a, DIVISOR) for a, _ in by)),
         arguments=(*numbers, *(a for a, _ in by)),
         grid=grid,
+        counter=(Define(name="counter", text="make_fake_tensor(Int32, (1,), (1,))"),)
+        if kind in DYNAMIC
+        else (),
     )
+
+
+def claim(schedule: Schedule) -> tuple[Define, ...]:
+    """What the role that claims tiles computes at the start of each: the next one, long before its use."""
+    if schedule.scheduler not in DYNAMIC:
+        return ()
+    return (Define(name="claimed", text="claim_tile(counter, tiles)"),)
