@@ -154,11 +154,14 @@ def _paths(params: Map) -> list[str]:
 
 
 def _set(tree: Map, path: list[str], value: Node) -> Map:
-    key = tree.key(path[0]) or Scalar(text=path[0], span=value.span)
-    if len(path) > 1:
-        inner = tree.get(path[0])
-        value = _set(inner, path[1:], value) if isinstance(inner, Map) else value
-    kept = [(k, value if k.text == path[0] else v) for k, v in tree.entries]
-    if tree.get(path[0]) is None:
+    """The tree with one value set (a null takes it away); keys stay where the files have them."""
+    name, inner = path[0], tree.get(path[0])
+    if len(path) > 1 and isinstance(inner, Map):
+        value = _set(inner, path[1:], value)
+    key = tree.key(name) or Scalar(text=name, span=value.span)
+    kept = [(k, value if k.text == name else v) for k, v in tree.entries]
+    if inner is None:
         kept.append((key, value))
+    if isinstance(value, Scalar) and value.value is None:
+        kept = [(k, v) for k, v in kept if k.text != name]
     return Map(entries=tuple(kept), span=tree.span)

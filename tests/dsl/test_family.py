@@ -103,6 +103,14 @@ def test_settings_reach_parameters_the_problem_and_paths() -> None:
     assert [s.operation for s in schedule.steps_of("mma").block] == ["qk", "pv", "qk", "pv"]
 
 
+def test_a_setting_leaves_things_where_the_file_has_them() -> None:
+    plain = load(BLACKWELL)
+    schedule = load(BLACKWELL, settings={"roles.mma.registers": "48", "buffers.o.columns": "null"})
+    assert schedule.role("mma").span == plain.role("mma").span
+    assert schedule.buffer_of("o").span == plain.buffer_of("o").span
+    assert schedule.buffer_of("o").columns is None
+
+
 @pytest.mark.parametrize(
     ("setting", "code"),
     [
