@@ -68,6 +68,7 @@ _TITLES = {
     "FA0218": "a step at the wrong level",
     "FA0219": "a turn that does not fit its role's steps",
     "FA0220": "an asynchronous unit at a named barrier",
+    "FA0221": "a ring that is filled in another order",
     "FA0301": "a barrier that is not awaited as often as it completes",
     "FA0302": "a deadlock in the block loop: a cycle without a token",
     "FA0303": "a deadlock at a seam",

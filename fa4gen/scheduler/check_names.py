@@ -16,7 +16,7 @@ OUTPUTS = ("lse",)  # global results without a buffer
 
 
 def check(schedule: Schedule, target: Target) -> list[Diagnostic]:
-    """All faults of names: FA0201-FA0203, FA0205-FA0209, FA0212-FA0214, FA0216-FA0220."""
+    """All faults of names: FA0201-FA0203, FA0205-FA0209, FA0212-FA0214, FA0216-FA0221."""
     return [
         *_steps(schedule),
         *_operations(schedule, target),
@@ -241,14 +241,34 @@ def _rings(schedule: Schedule) -> Iterator[Diagnostic]:
             yield _fault("FA0213", title, barrier.span)
     for buffer in schedule.buffers:
         have = [s for s in ("full", "empty") if sides[buffer.name, s]]
-        ring = bool(buffer.ring) or buffer.stages != 1 or bool(have)
         missing = [s for s in ("full", "empty") if s not in have]
-        if ring and missing:
+        yield from _ring_order(schedule, buffer)
+        if _is_ring(schedule, buffer) and missing:
             title = f"the ring `{buffer.name}` has no barrier for its side `{missing[0]}`"
             if len(missing) == 2:
                 title = f"the ring `{buffer.name}` has no barriers"
             fix = f"add `{buffer.name}: {{ring: {buffer.name}}}` to `barriers`: both sides"
             yield _fault("FA0213", title, buffer.span, fix=fix)
+
+
+def _is_ring(schedule: Schedule, buffer: Buffer) -> bool:
+    """Whether its slots go round: several items or stages, or a barrier that says so."""
+    guarded = any(b.ring == buffer.name for b in schedule.barriers)
+    return bool(buffer.ring) or buffer.stages != 1 or guarded
+
+
+def _ring_order(schedule: Schedule, ring: Buffer) -> Iterator[Diagnostic]:
+    """One role fills the items of a ring, once a block each, in the ring's order."""
+    loads = {o.name: o for o in schedule.operations if o.writes and o.writes[0] in ring.items}
+    steps = [(s.role, x) for s in schedule.steps for x in s.block if x.operation in loads]
+    filled = [loads[x.operation].writes[0] for _, x in steps]
+    roles = list(dict.fromkeys(role for role, _ in steps))
+    if len(ring.items) < 2 or {*filled} != {*ring.items} or filled == list(ring.items):
+        return
+    who = " and ".join(f"`{r}`" for r in roles)
+    title = f"`{ring.name}` holds {' '.join(ring.items)}, {who} fills {' '.join(filled)}"
+    fix = f"write `ring: [{', '.join(filled)}]`" if len(filled) == len(ring.items) else ""
+    yield _fault("FA0221", title, steps[0][1].span, fix=fix)
 
 
 def _ring_ends(schedule: Schedule, barrier: Barrier, ring: Buffer) -> Iterator[Diagnostic]:
@@ -274,14 +294,15 @@ def _completions(schedule: Schedule) -> Iterator[Diagnostic]:
         if kinds[operation.name].unit is not Unit.TMA_LOAD or not operation.role:
             continue
         guards = [b.name for b, e in ends if e.operation == operation.name]
-        guards += [
-            b.name for b in schedule.buffers if b.name in full and operation.writes[0] in b.items
-        ]
-        if len(guards) != 1:
-            who = f"{len(guards)} of them: {', '.join(guards)}" if guards else "none"
-            title = f"`{operation.name}` completes on one mbarrier, and comes before {who}"
-            fix = f"add a barrier with `after: {operation.name}`" if not guards else ""
+        filled = [b for b in schedule.buffers if set(operation.writes) & set(b.items)]
+        guards += [f"the ring `{b.name}`" for b in filled if b.name in full]
+        if not guards and not any(_is_ring(schedule, b) for b in filled):
+            title = f"`{operation.name}` completes on an mbarrier, and none comes after it"
+            fix = f"add a barrier with `after: {operation.name}`"
             yield _fault("FA0217", title, operation.span, fix=fix)
+        elif len(guards) > 1:
+            title = f"`{operation.name}` completes on one mbarrier, not on {' and '.join(guards)}"
+            yield _fault("FA0217", title, operation.span)
     for barrier, end in ends:
         kind = kinds.get(end.operation)
         if barrier.kind == "named" and kind and kind.unit in (Unit.TMA_LOAD, Unit.TENSOR):
