@@ -7,12 +7,13 @@ from fa4gen.ir.program import Define
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorMap:
-    """A TMA descriptor of one global tensor: `rows` x `cols` elements a box, 128-byte swizzle."""
+    """A TMA descriptor of one global tensor: `rows` x `cols` elements a box, a row a swizzle span."""
 
     name: str  # 'tma_q'
     tensor: str  # 'q'
     rows: int
     cols: int
+    swizzle: str  # '128', '64', '32'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from fa4gen.dtypes import resolve
+from fa4gen.ir.geometry import Boxes, padded
 from fa4gen.ir.plan import Plan, SmemPlacement
 from fa4gen.ir.schedule import Buffer, Schedule, Space
 from fa4gen.target import Target, find_target
@@ -56,7 +57,7 @@ def smem_placements(
     found = []
     for buffer in (b for b in own if used & set(b.items)):
         over = [buffer, *(b for b in schedule.buffers if b.overlays == buffer.name)]
-        size = max(tile_bytes(b, schedule, target) for b in over if b.space is Space.SMEM)
+        size = max(tile_bytes(b, schedule) for b in over if b.space is Space.SMEM)
         copies = stages.get(buffer.name, 1) * (schedule.index.count if buffer.per else 1)
         swizzled = resolve(buffer.dtype, schedule.dtype).bits == 16
         found.append(
@@ -80,14 +81,11 @@ def smem_bytes(placements: tuple[SmemPlacement, ...]) -> int:
     return start + sum(p.total_bytes for p in tiles)
 
 
-def tile_bytes(buffer: Buffer, schedule: Schedule, target: Target) -> int:
-    """Bytes of one tile; rows of 16-bit tiles are filled up to whole swizzle rows (128 bytes)."""
+def tile_bytes(buffer: Buffer, schedule: Schedule) -> int:
+    """Bytes of one tile; 16-bit tiles are padded to whole MMA steps."""
     rows, cols = (buffer.tile[0], buffer.tile[1]) if len(buffer.tile) > 1 else (1, buffer.tile[0])
     size = resolve(buffer.dtype, schedule.dtype).bits // 8
-    if size == 2:
-        row = target.box_bytes // size
-        cols = -(-cols // row) * row
-    return rows * cols * size
+    return Boxes(rows=rows, columns=cols).tile_bytes if size == 2 else rows * cols * size
 
 
 def solve_stages(schedule: Schedule, target: Target) -> Mapping[str, int]:
@@ -114,7 +112,7 @@ def tmem_columns(schedule: Schedule) -> tuple[Mapping[str, tuple[int, ...]], Map
     columns: dict[str, tuple[int, ...]] = {}
     widths: dict[str, int] = {}
     for buffer in (b for b in schedule.buffers if b.space is Space.TMEM):
-        width = buffer.tile[-1] * resolve(buffer.dtype, schedule.dtype).bits // 32
+        width = padded(buffer.tile[-1]) * resolve(buffer.dtype, schedule.dtype).bits // 32
         count = schedule.index.count if buffer.per else 1
         if buffer.columns is not None:
             first = buffer.columns[:count]

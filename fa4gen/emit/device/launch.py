@@ -9,13 +9,10 @@ LOG2_E = 1.4426950408889634
 L2_BYTES = 50 * 1024 * 1024  # of K and V that stay in L2 while their queries are worked through
 
 
-def tensor_map(t, rows, cols):
-    """TMA descriptor of a (batch, length, heads, width) tensor: boxes of rows x cols, 128-byte swizzle."""
+def tensor_map(t, rows, cols, swizzle):
+    """TMA descriptor of a (batch, length, heads, width) tensor: boxes of rows x cols elements."""
     return cuda.create_tensor_map_tiled_from_view(
-        t,
-        box_dims=(1, rows, 1, cols),
-        stride_order=(3, 1, 2, 0),
-        swizzle=cuda.TensorMapSwizzle.s128b,
+        t, box_dims=(1, rows, 1, cols), stride_order=(3, 1, 2, 0), swizzle=swizzle
     )
 
 

@@ -171,16 +171,17 @@ def scale_columns_if_moved(address: Int32, factor: Float32, columns: cutlass.Con
         scale_columns(address, factor, columns)
 
 
-def store_o(address, total, columns, dtype, smem, row, box_rows):
-    """O over its row sum into 128-byte-swizzled boxes of 64 columns; `smem` points to 32-bit words."""
+def store_o(address, total, columns, dtype, smem, row, box_rows, width):
+    """O over its row sum into swizzled boxes of `width` columns; `smem` points to 32-bit words."""
+    chunks = width // 8  # of 16 bytes in a row of a box
     inverse = cutlass.select_(total == 0.0, Float32(1.0), cute.arch.rcp_approx(total))
     for c in range(columns // 16):
         v = p.tcgen05_ld("32x32b", p.make_tmem_ptr(address + 16 * c, Float32), num=16)
         p.tcgen05_wait("load")
         w = pack([(v[j] * inverse, v[j + 1] * inverse) for j in range(0, 16, 2)], dtype)
         for h in range(2):
-            chunk = ((2 * c + h) % 8) ^ (row % 8)
-            word = ((2 * c + h) // 8) * box_rows * 32 + row * 32 + chunk * 4
+            chunk = ((2 * c + h) % chunks) ^ ((row // (8 // chunks)) % chunks)
+            word = (((2 * c + h) // chunks) * box_rows + row) * (width // 2) + chunk * 4
             quad = cutlass.Vector.from_elements([w[4 * h + q] for q in range(4)], Int32)
             (smem + word).store(quad, alignment=16)
 

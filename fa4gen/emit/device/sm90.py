@@ -97,9 +97,9 @@ def write_lse(lse: cute.Tensor, first, second, batch, head, row, seqlen_q):
             lse[batch, head, row + 8] = second
 
 
-def smem_tile(smem, dtype, shape):
-    """A K-major tile (or ring of tiles) with 128-byte swizzle, aligned to 1024 bytes."""
-    atom = warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.K_SW128, dtype)
+def smem_tile(smem, dtype, shape, swizzle):
+    """A K-major tile (or ring of tiles), aligned to 1024 bytes."""
+    atom = warpgroup.make_smem_layout_atom(swizzle, dtype)
     layout = cute.tile_to_shape(atom, shape, tuple(range(len(shape))))
     return smem.allocate_tensor(dtype, layout.outer, 1024, swizzle=layout.inner)
 
@@ -123,11 +123,12 @@ def tiled_mma(dtype, warpgroups, columns, b_major, a_source):
     )
 
 
-def store_o(acc, m, total, scale_log2, dtype, smem, smem_rows, row_in_tile, columns):
-    """O over its row sums into 128-byte-swizzled boxes of 64 columns; returns the rows' LSE (natural).
+def store_o(acc, m, total, scale_log2, dtype, smem, smem_rows, row_in_tile, columns, width):
+    """O over its row sums into swizzled boxes of `width` columns; returns the rows' LSE (natural).
 
     `row_in_tile`: this lane's first row (of two, 8 apart) in a tile of `smem_rows` rows.
     """
+    chunks = width // 8  # of 16 bytes in a row of a box
     lse = []
     lane = cute.arch.lane_idx()
     for r in range(2):
@@ -139,9 +140,8 @@ def store_o(acc, m, total, scale_log2, dtype, smem, smem_rows, row_in_tile, colu
         for c in range(columns // 8):  # this lane holds two of eight columns
             pair = [acc[4 * c + 2 * r] * inverse, acc[4 * c + 2 * r + 1] * inverse]
             v = cutlass.Vector.from_elements(pair, Float32).to(dtype)
-            offset = (
-                (c // 8) * smem_rows * 64 + row * 64 + ((c % 8) ^ (row % 8)) * 8 + (lane % 4) * 2
-            )
+            chunk = (c % chunks) ^ ((row // (8 // chunks)) % chunks)
+            offset = (c // chunks) * smem_rows * width + row * width + chunk * 8 + (lane % 4) * 2
             (smem + offset).store(v, alignment=4)
         value = (m[r] * scale_log2 + cute.math.log2(total[r], fastmath=True)) * LN2
         lse.append(cutlass.select_(empty, Float32(NEG_INF), value))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fa4gen.diag import error
+from fa4gen.ir.geometry import DESCRIPTOR_LAYOUT, STEP, Boxes, padded
 from fa4gen.ir.head import Head, TensorMap
 from fa4gen.ir.plan import Plan
 from fa4gen.ir.program import (
@@ -31,8 +32,6 @@ from .regions import Storage, accesses
 from .sections import Occurrence, block_index
 from .tiles import claim, tile_scheduler
 
-BOX_COLUMNS = 64  # of 16 bits: one 128-byte swizzled row
-K_STEP = 16  # depth of one tcgen05.mma of 16-bit operands
 ALL_COLUMNS = 512  # a CTA has the SM to itself, so that column 0 is where the allocation begins
 DTYPES = {"bf16": "BFloat16", "fp16": "Float16"}
 Touched = tuple[Access, ...]
@@ -75,11 +74,20 @@ class Sm100:
     def _buffer_of(self, item: str | None) -> Buffer:
         return self.schedule.buffer_of(item or "")
 
-    def _boxes(self, item: str) -> int:
-        return -(-self._buffer_of(item).tile[1] // BOX_COLUMNS)
+    def _boxes(self, item: str | None) -> Boxes:
+        tile = self._buffer_of(item).tile
+        columns = self._columns_of(item or "")
+        return Boxes(rows=tile[0], columns=columns)
 
-    def _box_elements(self, item: str) -> int:
-        return self._buffer_of(item).tile[0] * BOX_COLUMNS
+    def _out_boxes(self) -> Boxes:
+        return Boxes(rows=self._tile_m(), columns=self.schedule.head_dim_v)
+
+    def _columns_of(self, item: str) -> int:
+        """A ring that K and V share has the wider one's slots; each has its own columns."""
+        qk, pv = self._product(fresh=True), self._product(fresh=False)
+        if item in (qk.a, qk.b):
+            return self.schedule.head_dim
+        return self.schedule.head_dim_v if item == pv.b else self._buffer_of(item).tile[1]
 
     def _tile_elements(self, item: str) -> int:
         """Pitch of a ring's slots (or of instances): that of its largest tile."""
@@ -89,7 +97,7 @@ class Sm100:
     def tx_bytes(self, o: Occurrence) -> int:
         """Bytes that one load brings; rows past the end of the tensor count too."""
         item = o.operation.writes[0]
-        return self._boxes(item) * self._box_elements(item) * 2
+        return self._boxes(item).tile_bytes
 
     def _column(self, item: str, instance: int | Relative | None) -> str:
         """First tensor memory column of an item's tile, as an expression."""
@@ -177,7 +185,7 @@ class Sm100:
         buffer = self._buffer_of(item)
         ring = self.plan.stages[buffer.name] > 1
         slot = cursors.slot(self.schedule.ring_barrier(item, "empty"), item) if ring else ""
-        base = f"raw_{buffer.name}"
+        base, boxes = f"raw_{buffer.name}", self._boxes(item)
         if ring:
             base += f" + {slot} * {self._tile_elements(item)}"
         if isinstance(o.instance, int) and o.instance:
@@ -197,10 +205,10 @@ class Sm100:
             tensor_map=f"tma_{item}",
             boxes=tuple(
                 Box(
-                    smem=f"{base} + {n * self._box_elements(item)}",
-                    coords=(str(n * BOX_COLUMNS), row, head, "batch"),
+                    smem=f"{base} + {n * boxes.elements}",
+                    coords=(str(n * boxes.width), row, head, "batch"),
                 )
-                for n in range(self._boxes(item))
+                for n in range(boxes.count)
             ),
             accesses=touched,
             span=o.span,
@@ -217,16 +225,16 @@ class Sm100:
             taken = cursors.slot(self.schedule.ring_barrier(b, "full"), b)
             slot = f"{taken} * {self._tile_elements(b) * 2} + "
         if fresh:
-            steps = (0, self.schedule.head_dim // K_STEP)
+            steps = (0, padded(self.schedule.head_dim) // STEP)
             a_off = f"{(o.instance if isinstance(o.instance, int) else 0) * self._tile_elements(op.a or '') * 2}"
-            a = f"desc_{op.a}.advance_start_address({a_off} + {_k_major(self._box_elements(op.a or '') * 2)})"
-            off = _k_major(self._box_elements(b) * 2)
+            a = f"desc_{op.a}.advance_start_address({a_off} + {_k_major(self._boxes(op.a))})"
+            off = _k_major(self._boxes(b))
             keep = "k > 0"
         else:
             first, keys = self._part(self._buffer_of(op.a), o)
-            steps = (first // K_STEP, (first + keys) // K_STEP)
-            a = f"p.make_tmem_ptr(Int32({self._column(op.a or '', o.instance)} + {K_STEP // 2} * k), Float32)"
-            off = f"k * {K_STEP * BOX_COLUMNS * 2}"
+            steps = (first // STEP, (first + keys) // STEP)
+            a = f"p.make_tmem_ptr(Int32({self._column(op.a or '', o.instance)} + {STEP // 2} * k), Float32)"
+            off = f"k * {STEP * self._boxes(b).width * 2}"
             keep = f"{_continues(o)} if k == 0 else True"
         return Umma(
             operation=op.name,
@@ -320,7 +328,7 @@ class Sm100:
         args = (
             f"lanes + {self._column(target, o.instance)}",
             self._factor(o),
-            str(self.schedule.head_dim_v),
+            str(padded(self.schedule.head_dim_v)),
         )
         return [
             self._call(o, function, args, touched),
@@ -344,11 +352,12 @@ class Sm100:
         args = (
             address,
             total,
-            str(self.schedule.head_dim_v),
+            str(padded(self.schedule.head_dim_v)),
             self.dtype,
             f"raw_{self._buffer_of(out).name} + {offset} * {words}",
             "row",
             str(self._tile_m()),
+            str(self._out_boxes().width),
         )
         store = self._call(o, "store_o", args, touched if not stats else (), ())
         made.append(replace(store, settled=True))  # it waits for each load of O itself
@@ -360,7 +369,7 @@ class Sm100:
     def _tma_store(self, o: Occurrence, touched: Touched) -> list[Stmt]:
         item = o.operation.reads[0]
         offset = o.instance if isinstance(o.instance, int) else "own"
-        words = self._tile_elements(item) // 2
+        words, boxes = self._tile_elements(item) // 2, self._out_boxes()
         base = f"raw_{self._buffer_of(item).name} + {offset} * {words}"
         row = f"m_block * {self.tile_rows()} + {offset} * {self._tile_m()}"
         store = TmaStore(
@@ -369,10 +378,10 @@ class Sm100:
             tensor_map="tma_o",
             boxes=tuple(
                 Box(
-                    smem=f"{base} + {n * self._tile_m() * BOX_COLUMNS // 2}",
-                    coords=(str(n * BOX_COLUMNS), row, "head", "batch"),
+                    smem=f"{base} + {n * boxes.elements // 2}",
+                    coords=(str(n * boxes.width), row, "head", "batch"),
                 )
-                for n in range(-(-self.schedule.head_dim_v // BOX_COLUMNS))
+                for n in range(boxes.count)
             ),
             accesses=touched,
             span=o.span,
@@ -483,14 +492,16 @@ class Sm100:
         declare.append(("mbar", "mbar_array.data_ptr()"))
         declare += [(f"raw_{p.buffer}", f"{p.buffer}_array.data_ptr()") for p in tiles]
         qk, pv = self._product(fresh=True), self._product(fresh=False)
-        for item, leading in ((qk.a, 16), (qk.b, 16), (pv.b, self._box_elements(pv.b or "") * 2)):
-            array = f"{self._buffer_of(item).name}_array"
-            declare.append(
-                (
-                    f"desc_{item}",
-                    f"p.Tcgen05SmemDesc.build({array}, leading_byte_offset={leading}, stride_byte_offset=1024, layout=2)",
-                )
+        for item in (qk.a, qk.b, pv.b):
+            boxes = self._boxes(item)
+            leading = boxes.elements * 2 if item == pv.b else STEP  # K-major operands ignore it
+            fields = (
+                f"{self._buffer_of(item).name}_array",
+                f"leading_byte_offset={leading}",
+                f"stride_byte_offset={8 * boxes.width * 2}",  # from 8 rows to the next
+                f"layout={DESCRIPTOR_LAYOUT[boxes.width]}",
             )
+            declare.append((f"desc_{item}", f"p.Tcgen05SmemDesc.build({', '.join(fields)})"))
         types = f"c_dtype=Float32, a_dtype={self.dtype}, b_dtype={self.dtype}"
         declare.append(
             (
@@ -501,20 +512,16 @@ class Sm100:
         declare.append(
             (
                 f"idesc_{pv.name}",
-                f"p.Tcgen05InstrDesc.build({types}, n_dim={s.head_dim_v}, m_dim={self._tile_m()}, b_major=1)",
+                f"p.Tcgen05InstrDesc.build({types}, n_dim={padded(s.head_dim_v)}, m_dim={self._tile_m()}, b_major=1)",
             )
         )
-        maps = [(i, self._buffer_of(i).tile[0]) for i in (qk.a, qk.b, pv.b)]
         return Head(
             dtype=self.dtype,
             constants=base,
             functions=(),
             maps=(
-                *(
-                    TensorMap(name=f"tma_{i}", tensor=str(i), rows=r, cols=BOX_COLUMNS)
-                    for i, r in maps
-                ),
-                TensorMap(name="tma_o", tensor="o", rows=self._tile_m(), cols=BOX_COLUMNS),
+                *(_tensor_map(str(i), self._boxes(i)) for i in (qk.a, qk.b, pv.b)),
+                _tensor_map("o", self._out_boxes()),
             ),
             parameters=(),
             arguments=(),
@@ -534,6 +541,16 @@ class Sm100:
         ).name
 
 
+def _tensor_map(tensor: str, boxes: Boxes) -> TensorMap:
+    return TensorMap(
+        name=f"tma_{tensor}",
+        tensor=tensor,
+        rows=boxes.rows,
+        cols=boxes.width,
+        swizzle=boxes.swizzle,
+    )
+
+
 def polynomial_pairs(keys: int, share: float) -> tuple[int, ...]:
     """Pairs of a row whose exponentials go to the FMA units: `share` of the keys, evenly spread.
 
@@ -551,9 +568,10 @@ def _absent(o: Occurrence) -> bool:
     return o.head and o.operation.options.get("first") == "none"
 
 
-def _k_major(box_bytes: int) -> str:
-    """Byte offset of K step `k` in a K-major tile: 32 bytes a step, a box every four."""
-    return f"(k // 4) * {box_bytes} + (k % 4) * 32"
+def _k_major(boxes: Boxes) -> str:
+    """Byte offset of K step `k` in a K-major tile: 32 bytes a step, some steps a box."""
+    steps = boxes.width // STEP
+    return f"(k // {steps}) * {boxes.elements * 2} + (k % {steps}) * {STEP * 2}"
 
 
 def _continues(o: Occurrence) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fa4gen.diag import error
+from fa4gen.ir.geometry import STEP, Boxes, padded
 from fa4gen.ir.head import Head, TensorMap
 from fa4gen.ir.plan import Plan
 from fa4gen.ir.program import (
@@ -27,7 +28,6 @@ from .regions import Storage, accesses
 from .sections import Occurrence, block_index
 from .tiles import claim, tile_scheduler
 
-BOX_COLUMNS = 64  # of 16 bits: one 128-byte swizzled row
 DTYPES = {"bf16": "BFloat16", "fp16": "Float16"}
 
 
@@ -59,13 +59,17 @@ class Sm90:
         buffer = self.schedule.buffer_of(item)
         return buffer.tile[0] * (self.instances if buffer.one_load else 1)
 
-    def _boxes(self, item: str) -> int:
-        return -(-self.schedule.buffer_of(item).tile[1] // BOX_COLUMNS)
+    def _boxes(self, item: str) -> Boxes:
+        return Boxes(rows=self._rows(item), columns=self.schedule.buffer_of(item).tile[1])
+
+    def _out_boxes(self) -> Boxes:
+        """All rows of O of a CTA tile."""
+        return Boxes(rows=self.tile_rows(), columns=self.schedule.head_dim_v)
 
     def tx_bytes(self, o: Occurrence) -> int:
         """Bytes that one load brings; rows past the end of the tensor count too."""
         item = o.operation.writes[0]
-        return self._rows(item) * self._boxes(item) * BOX_COLUMNS * 2
+        return self._boxes(item).tile_bytes
 
     def tile_rows(self) -> int:
         """Rows of Q in a CTA's tile."""
@@ -171,21 +175,23 @@ class Sm90:
         item = o.operation.writes[0]
         (signal,) = event.signals
         ring = self.plan.stages[self.schedule.buffer_of(item).name] > 1
-        tile = self._rows(item) * self._boxes(item) * BOX_COLUMNS
+        boxes = self._boxes(item)
         slot = cursors.slot(self.schedule.ring_barrier(item, "empty"), item) if ring else ""
-        base = f"raw_{item} + {slot} * {tile}" if ring else f"raw_{item}"
+        base = f"raw_{item} + {slot} * {boxes.tile_bytes // 2}" if ring else f"raw_{item}"
         row, head = f"m_block * {self.tile_rows()}", "head"
         if o.level == "block":
             row, head = f"{block_index(o)} * {self._rows(item)}", "head_kv"
-        box = self._rows(item) * BOX_COLUMNS
         return TmaLoad(
             operation=o.operation.name,
             on=Slot(barrier=signal.barrier, instance=signal.instance, slot=slot if ring else ""),
             tx_bytes=self.tx_bytes(o),
             tensor_map=f"tma_{item}",
             boxes=tuple(
-                Box(smem=f"{base} + {n * box}", coords=(str(n * BOX_COLUMNS), row, head, "batch"))
-                for n in range(self._boxes(item))
+                Box(
+                    smem=f"{base} + {n * boxes.elements}",
+                    coords=(str(n * boxes.width), row, head, "batch"),
+                )
+                for n in range(boxes.count)
             ),
             accesses=accesses(self.schedule, self.storage, o),
             span=o.span,
@@ -196,7 +202,7 @@ class Sm90:
         op = o.operation
         fresh = bool(op.writes)
         b = op.b or ""
-        depth = self.schedule.head_dim if fresh else self.block_keys()
+        depth = padded(self.schedule.head_dim) if fresh else self.block_keys()
         ring = self.plan.stages[self.schedule.buffer_of(b).name] > 1
         return Wgmma(
             operation=op.name,
@@ -206,7 +212,7 @@ class Sm90:
             a="a_q" if fresh else "p_frag",
             b="b_k" if fresh else "b_v",
             slot=cursors.slot(self.schedule.ring_barrier(b, "full"), b) if ring else "0",
-            k_steps=depth // 16,
+            k_steps=depth // STEP,
             accumulate=not fresh,
             accesses=touched,
             span=o.span,
@@ -224,7 +230,8 @@ class Sm90:
             self._out(),
             str(rows),
             self._own_row(),
-            str(self.schedule.head_dim_v),
+            str(padded(self.schedule.head_dim_v)),
+            str(self._out_boxes().width),
         )
         store = self._call(o, "store_o", args, touched, ("row_lse",))
         write = self._call(
@@ -259,20 +266,19 @@ class Sm90:
 
     def _tma_store(self, o: Occurrence, touched) -> list[Stmt]:  # type: ignore[no-untyped-def]
         rows = self.schedule.buffer_of(self._query()).tile[0]
-        boxes = -(-self.schedule.head_dim_v // BOX_COLUMNS)
-        box = self._out_rows() * BOX_COLUMNS
+        boxes = self._out_boxes()
         join = NamedSync(on=Slot(barrier=join_name(o.operation.role), instance=OWN), span=o.span)
         copies = tuple(
             Box(
-                smem=f"{self._out()} + {n * box} + own * {rows * BOX_COLUMNS}",
+                smem=f"{self._out()} + {n * boxes.elements} + own * {rows * boxes.width}",
                 coords=(
-                    str(n * BOX_COLUMNS),
+                    str(n * boxes.width),
                     f"m_block * {self.tile_rows()} + own * {rows}",
                     "head",
                     "batch",
                 ),
             )
-            for n in range(boxes)
+            for n in range(boxes.count)
         )
         store = TmaStore(
             operation=o.operation.name,
@@ -298,7 +304,7 @@ class Sm90:
         if not role.per:
             return ()
         first = self.plan.first_warp[role.name]
-        n, dv = self.block_keys(), self.schedule.head_dim_v
+        n, dv = self.block_keys(), padded(self.schedule.head_dim_v)
         rows = self.tile_rows()
         return tuple(
             Define(name=a, text=b)
@@ -381,7 +387,7 @@ class Sm90:
             ("s_q", _tensor(self.dtype, rows, s.head_dim)),
             ("s_k", _tensor(self.dtype, keys, s.head_dim, k_stages)),
             ("s_v", _tensor(self.dtype, keys, s.head_dim_v, v_stages)),
-            ("s_vt", f"transposed(s_v, {s.head_dim_v}, {keys}, {v_stages})"),
+            ("s_vt", f"transposed(s_v, {padded(s.head_dim_v)}, {keys}, {v_stages})"),
             *((f"raw_{n}", f"s_{n}.iterator.raw_ptr()") for n in "qkv"),
         )
         at = 7 + len(claim(s))
@@ -399,7 +405,7 @@ class Sm90:
             ),
             (
                 "mma_pv",
-                f"tiled_mma({self.dtype}, {self.instances}, {s.head_dim_v}, OperandMajorMode.MN, warpgroup.OperandSource.RMEM)",
+                f"tiled_mma({self.dtype}, {self.instances}, {padded(s.head_dim_v)}, OperandMajorMode.MN, warpgroup.OperandSource.RMEM)",
             ),
         )
         return Head(
@@ -407,10 +413,8 @@ class Sm90:
             constants=base,
             functions=(),
             maps=(
-                TensorMap(name="tma_q", tensor="q", rows=self._rows("q"), cols=BOX_COLUMNS),
-                TensorMap(name="tma_k", tensor="k", rows=keys, cols=BOX_COLUMNS),
-                TensorMap(name="tma_v", tensor="v", rows=keys, cols=BOX_COLUMNS),
-                TensorMap(name="tma_o", tensor="o", rows=own, cols=BOX_COLUMNS),
+                *(_tensor_map(i, self._boxes(i)) for i in "qkv"),
+                _tensor_map("o", Boxes(rows=own, columns=s.head_dim_v)),
             ),
             parameters=(("mma_qk", "cute.TiledMma"), ("mma_pv", "cute.TiledMma")),
             arguments=("mma_qk", "mma_pv"),
@@ -433,6 +437,18 @@ def join_name(role: str) -> str:
     return f"{role}_join"
 
 
-def _tensor(dtype: str, rows: int, cols: int, stages: int = 0) -> str:
-    shape = f"({rows}, {cols}, {stages})" if stages else f"({rows}, {cols})"
-    return f"smem_tile(smem, {dtype}, {shape})"
+def _tensor(dtype: str, rows: int, columns: int, stages: int = 0) -> str:
+    boxes = Boxes(rows=rows, columns=columns)
+    shape = f"({rows}, {padded(columns)}, {stages})" if stages else f"({rows}, {padded(columns)})"
+    atom = f"warpgroup.SmemLayoutAtomKind.K_SW{boxes.swizzle}"
+    return f"smem_tile(smem, {dtype}, {shape}, {atom})"
+
+
+def _tensor_map(tensor: str, boxes: Boxes) -> TensorMap:
+    return TensorMap(
+        name=f"tma_{tensor}",
+        tensor=tensor,
+        rows=boxes.rows,
+        cols=boxes.width,
+        swizzle=boxes.swizzle,
+    )
