@@ -122,7 +122,7 @@ def _operands(schedule: Schedule, operation: Operation) -> Iterator[Diagnostic]:
             continue
         fix = _close(item, items)
         if item in rings:
-            fix = f"write {' or '.join(f'`{item}.{i}`' for i in rings[item].ring)}"
+            fix = f"write {' or '.join(f'`{i}`' for i in rings[item].ring)}"
         yield _fault("FA0202", f"there is no buffer `{item}`", operation.span, fix=fix)
     kind = KINDS[operation.kind]
     reads = len(operation.reads) - (2 if kind.product else 0)

@@ -57,7 +57,7 @@ def test_an_unknown_item_and_a_ring_for_an_item() -> None:
     unknown = faults(with_operation(s, "tma_o", reads=("o_ut",)))
     assert [(d.code, d.fix) for d in unknown] == [("FA0202", "write `o_out`")]
     ring = [d for d in faults(with_operation(s, "load_k", writes=("kv",))) if d.code == "FA0202"]
-    assert ring[0].fix == "write `kv.k` or `kv.v`"
+    assert ring[0].fix == "write `k` or `v`"
     overlay = faults(with_buffer(s, "o_out", overlays="p_out"))
     assert codes(overlay) == ["FA0202"]
 
