@@ -44,7 +44,8 @@ setp.eq.b32 %p0, %r1, 0;
 bar.sync 0;
 """
 WAIT = """
-{ .reg .pred P; AGAIN: mbarrier.try_wait.parity.shared.b64 P, [%r0], 0, 100; @P bra DONE; bra AGAIN; DONE: }
+{ .reg .pred P; AGAIN: mbarrier.try_wait.parity.shared.b64 P, [%r0], 0, 100;
+@P bra DONE; bra AGAIN; DONE: }
 """
 # copies %r20 bytes of shared memory at %r0 + 1024 to the array at %rd1
 DUMP = """
@@ -69,7 +70,7 @@ add.s32 %r10, %r10, 128; setp.lt.s32 %p2, %r10, {size}; @%p2 bra LOOP;
 )
 def test_a_load_places_every_element_and_fills_outside_with_zeros(
     execute, swizzle, box, at
-) -> None:  # type: ignore[no-untyped-def]
+) -> None:
     random = np.random.default_rng(0)
     source = random.integers(1, 2**16, (3, 20, 72), dtype=np.uint16)
     size = 2 * box[0] * box[1] * box[2]
@@ -99,11 +100,12 @@ def fill(count: int, kind: str = "f32") -> str:
     text = ""
     for n in range(count // 32):
         convert = "cvt.rn.f32.s32 %r11, %r10;" if kind == "f32" else "mov.b32 %r11, %r10;"
-        text += f"add.s32 %r10, %r1, {32 * n}; {convert} shl.b32 %r12, %r10, 2; add.s32 %r12, %r12, %r0; st.shared.b32 [%r12+1024], %r11;\n"
+        text += f"add.s32 %r10, %r1, {32 * n}; {convert} shl.b32 %r12, %r10, 2;\n"
+        text += "add.s32 %r12, %r12, %r0; st.shared.b32 [%r12+1024], %r11;\n"
     return text + "fence.proxy.async.shared::cta;\nbar.sync 0;\n"
 
 
-def test_a_store_skips_what_is_outside(execute) -> None:  # type: ignore[no-untyped-def]
+def test_a_store_skips_what_is_outside(execute) -> None:
     target = np.full((4, 12), -1.0, np.float32)
     body = (
         "setp.eq.b32 %p0, %r1, 0; add.s32 %r5, %r0, 1024; mov.b64 %rd8, 0;\n"
@@ -123,13 +125,16 @@ def test_a_store_skips_what_is_outside(execute) -> None:  # type: ignore[no-unty
 
 
 @pytest.mark.parametrize("tensor", [False, True])
-def test_reductions_add(execute, tensor: bool) -> None:  # type: ignore[no-untyped-def]
+def test_reductions_add(execute, tensor: bool) -> None:
     target = np.arange(64, dtype=np.float32).reshape(8, 8)
     before = target.copy()
     begin = "setp.eq.b32 %p0, %r1, 0; add.s32 %r5, %r0, 1024;\n" + fill(64)
     end = "@%p0 cp.async.bulk.commit_group;\n@%p0 cp.async.bulk.wait_group 0;\n"
     if tensor:
-        body = "@%p0 cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%rd0, {0, 0}], [%r5];\n"
+        body = (
+            "@%p0 cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"
+            " [%rd0, {0, 0}], [%r5];\n"
+        )
         report = execute(begin + body + end, maps=[tensor_map(target, (8, 8), kind="f32")])
     else:
         body = (
@@ -141,7 +146,7 @@ def test_reductions_add(execute, tensor: bool) -> None:  # type: ignore[no-untyp
     assert (target == before + times * np.arange(64).reshape(8, 8)).all()
 
 
-def test_multicast_writes_the_same_offset_and_signals_each_cta(execute) -> None:  # type: ignore[no-untyped-def]
+def test_multicast_writes_the_same_offset_and_signals_each_cta(execute) -> None:
     source = np.arange(64, dtype=np.float32).reshape(8, 8)
     out = np.zeros((2, 64), np.float32)
     body = (
@@ -163,7 +168,7 @@ def test_multicast_writes_the_same_offset_and_signals_each_cta(execute) -> None:
     assert (out.reshape(2, 8, 8) == source).all()
 
 
-def test_an_unknown_map_is_a_fault(execute) -> None:  # type: ignore[no-untyped-def]
+def test_an_unknown_map_is_a_fault(execute) -> None:
     source = np.zeros((8, 8), np.float32)
     raw = bytearray(tensor_map(source, (8, 8), kind="f32"))
     raw[9] |= 0x08  # interleave 16B
@@ -176,11 +181,12 @@ def test_an_unknown_map_is_a_fault(execute) -> None:  # type: ignore[no-untyped-
     assert [f.kind for f in report.faults] == ["illegal descriptor"]
 
 
-def test_a_small_copy_reads_what_it_is_told_and_zeroes_the_rest(execute) -> None:  # type: ignore[no-untyped-def]
+def test_a_small_copy_reads_what_it_is_told_and_zeroes_the_rest(execute) -> None:
     source, out = np.arange(128, dtype=np.uint32) + 7, np.zeros(128, np.uint32)
     body = (
         "shl.b32 %r5, %r1, 4; add.s32 %r6, %r0, %r5; cvt.u64.u32 %rd5, %r5;\n"
-        "add.s64 %rd6, %rd0, %rd5; add.s64 %rd7, %rd1, %rd5; and.b32 %r7, %r1, 3; shl.b32 %r7, %r7, 2;\n"
+        "add.s64 %rd6, %rd0, %rd5; add.s64 %rd7, %rd1, %rd5;\n"
+        "and.b32 %r7, %r1, 3; shl.b32 %r7, %r7, 2;\n"
         "cp.async.cg.shared.global [%r6+1024], [%rd6], 16, %r7;\ncp.async.commit_group;\n"
         "cp.async.wait_group 0;\nld.shared.v4.b32 {%r10, %r11, %r12, %r13}, [%r6+1024];\n"
         "st.global.v4.b32 [%rd7], {%r10, %r11, %r12, %r13};"

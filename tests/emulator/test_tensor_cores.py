@@ -48,7 +48,8 @@ setp.eq.b32 %p0, %r1, 0; shr.u32 %r2, %r1, 5; setp.eq.b32 %p1, %r2, 0;
 @%p0 mbarrier.init.shared.b64 [%r0+64512], 1;
 @%p0 fence.mbarrier_init.release.cluster;
 shl.b32 %r3, %r1, 2;
-FILL: add.s32 %r4, %r0, %r3; cvt.u64.u32 %rd10, %r3; add.s64 %rd11, %rd0, %rd10; ld.global.b32 %r5, [%rd11];
+FILL: add.s32 %r4, %r0, %r3; cvt.u64.u32 %rd10, %r3;
+add.s64 %rd11, %rd0, %rd10; ld.global.b32 %r5, [%rd11];
 st.shared.b32 [%r4+1024], %r5; add.s32 %r3, %r3, 512; setp.lt.s32 %p2, %r3, {size}; @%p2 bra FILL;
 fence.proxy.async.shared::cta;
 bar.sync 0;
@@ -60,13 +61,16 @@ def body(idesc: int, kind: str, a: int, b: int, columns: int, *, size: int) -> s
     out = "".join(f"add.s32 %r9, %r8, {c}; {load(c)}" for c in range(0, columns, 8))
     return (
         COPY_IN.format(size=size)
-        + "@%p1 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r0+64520], 256;\nbar.sync 0;\n"
+        + "@%p1 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r0+64520], 256;\n"
+        + "bar.sync 0;\n"
         + "ld.shared.b32 %r6, [%r0+64520]; shr.u32 %r7, %r0, 4; cvt.u64.u32 %rd20, %r7;\n"
-        + f"mov.b64 %rd21, {a}; add.s64 %rd21, %rd21, %rd20; mov.b64 %rd22, {b}; add.s64 %rd22, %rd22, %rd20;\n"
+        + f"mov.b64 %rd21, {a}; add.s64 %rd21, %rd21, %rd20;\n"
+        + f"mov.b64 %rd22, {b}; add.s64 %rd22, %rd22, %rd20;\n"
         + f"mov.b32 %r20, {idesc};\n"
         + f"@%p0 tcgen05.mma.cta_group::1.kind::{kind} [%r6], %rd21, %rd22, %r20, 0;\n"
         + f"@%p0 tcgen05.mma.cta_group::1.kind::{kind} [%r6], %rd21, %rd22, %r20, 1;\n"
-        + "@%p0 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r0+64512];\n"
+        + "@%p0 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64"
+        + " [%r0+64512];\n"
         + "{ .reg .pred P; AGAIN: mbarrier.try_wait.parity.shared.b64 P, [%r0+64512], 0, 100;"
         + " @P bra DONE; bra AGAIN; DONE: }\n"
         + "shl.b32 %r8, %r2, 21; add.s32 %r8, %r8, %r6;\n"
@@ -99,7 +103,7 @@ def load(column: int) -> str:
         ("tf32", 128, 32, 3, 0, 0),
     ],
 )
-def test_tcgen05_multiplies(execute, kind, m, n, mode, a_major, b_major) -> None:  # type: ignore[no-untyped-def]
+def test_tcgen05_multiplies(execute, kind, m, n, mode, a_major, b_major) -> None:
     name, dtype, size, code = KIND[kind]
     k = 32 // size
     torch.manual_seed(0)
@@ -137,11 +141,11 @@ def test_tcgen05_multiplies(execute, kind, m, n, mode, a_major, b_major) -> None
     assert (got - want).abs().max() < 1e-4 * max(1, want.abs().max())
 
 
-@pytest.mark.parametrize(("n", "a_major", "b_major"), [(64, 0, 0), (128, 0, 1), (24, 1, 0)])
-@pytest.mark.parametrize("registers", [False, True])
-def test_wgmma_multiplies(execute, n, a_major, b_major, registers) -> None:  # type: ignore[no-untyped-def]
-    if registers and a_major:
-        pytest.skip("A in registers has no layout")
+@pytest.mark.parametrize(
+    ("n", "a_major", "b_major", "registers"),
+    [(64, 0, 0, False), (128, 0, 1, False), (24, 1, 0, False), (64, 0, 0, True), (128, 0, 1, True)],
+)
+def test_wgmma_multiplies(execute, n, a_major, b_major, registers) -> None:
     torch.manual_seed(1)
     a, b = torch.randn(64, 16).bfloat16(), torch.randn(n, 16).bfloat16()
     data = np.zeros(63488, np.uint8)
@@ -205,7 +209,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_tensor_memory_shapes_name_the_cells_that_the_manual_names(execute, shape) -> None:  # type: ignore[no-untyped-def]
+def test_tensor_memory_shapes_name_the_cells_that_the_manual_names(execute, shape) -> None:
     """Written row by row (32x32b), read through the shape."""
     _, cell, per = SHAPES[shape]
     times = 4
@@ -214,9 +218,11 @@ def test_tensor_memory_shapes_name_the_cells_that_the_manual_names(execute, shap
     written = ", ".join(f"%r{60 + i}" for i in range(32))
     stores = "".join(f"st.global.b32 [%rd12+{4 * i}], {n};" for i, n in enumerate(names))
     text = (
-        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r0], 32; ld.shared.b32 %r6, [%r0];\n"
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r0], 32;\n"
+        "ld.shared.b32 %r6, [%r0];\n"
         + fill
-        + f"tcgen05.st.sync.aligned.32x32b.x32.b32 [%r6], {{{written}}};\ntcgen05.wait::st.sync.aligned;\n"
+        + f"tcgen05.st.sync.aligned.32x32b.x32.b32 [%r6], {{{written}}};\n"
+        + "tcgen05.wait::st.sync.aligned;\n"
         + f"tcgen05.ld.sync.aligned.{shape}.x{times}.b32 {{{', '.join(names)}}}, [%r6];\n"
         + f"mul.wide.u32 %rd12, %r1, {4 * len(names)}; add.s64 %rd12, %rd0, %rd12;\n"
         + stores
