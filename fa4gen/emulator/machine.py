@@ -22,6 +22,7 @@ Dim3 = tuple[int, int, int]
 SMEM_LIMIT_BYTES = (
     232448  # what a block may opt in to on sm_90a and sm_100a (CUDA programming guide)
 )
+MAX_CLUSTER, MAX_THREADS = 16, 1024  # with the non-portable size; CUDA programming guide
 MAX_FAULTS = 256
 SPIN_LIMIT = 5_000_000  # warp instructions without a store, arrival or completion by anybody
 
@@ -103,7 +104,7 @@ def run(
     Raises:
         Fa4genError: for arguments that no launch could have.
     """
-    kernel = _checked(module, entry, target, grid, cluster, params)
+    kernel = _checked(module, entry, target, (grid, block, cluster), params)
     began = time.perf_counter()
     program = _decoded(module, kernel, dynamic_smem_bytes)
     if program.smem_bytes > smem_limit_bytes:
@@ -121,8 +122,8 @@ def run(
     counts = (ctypes.c_uint64 * program.count)()
     launch.faults, launch.max_faults = ctypes.addressof(raws), MAX_FAULTS
     launch.op_counts = ctypes.addressof(counts)
-    size = cluster[0] * cluster[1] * cluster[2]
-    _work(launch, max(1, processes), progress, size, grid[0] * grid[1] * grid[2])
+    size = _product(cluster)
+    _work(launch, max(1, processes), progress, size, _product(grid))
     found = list(raws[: launch.nfaults])
     waits = ("deadlock", "livelock")
     faults = [fault_of(kernel, r, memory) for r in found if NAMES[r.kind - 1] not in waits]
@@ -144,6 +145,10 @@ def run(
     )
 
 
+def _product(dims: Dim3) -> int:
+    return dims[0] * dims[1] * dims[2]
+
+
 def _decoded(module: PtxModule, kernel: PtxEntry, dynamic_smem_bytes: int) -> Decoded:
     found = module.decoded.get((kernel.name, dynamic_smem_bytes))
     if not isinstance(found, Decoded):
@@ -153,8 +158,13 @@ def _decoded(module: PtxModule, kernel: PtxEntry, dynamic_smem_bytes: int) -> De
 
 
 def _checked(
-    module: PtxModule, entry: str, target: str, grid: Dim3, cluster: Dim3, params: Sequence[bytes]
+    module: PtxModule,
+    entry: str,
+    target: str,
+    dims: tuple[Dim3, Dim3, Dim3],
+    params: Sequence[bytes],
 ) -> PtxEntry:
+    grid, block, cluster = dims
     kernel = module.entries.get(entry)
     if kernel is None:
         raise error(
@@ -171,6 +181,12 @@ def _checked(
             "FA0926",
             f"{entry[:60]} takes parameters of {[p.bytes for p in kernel.params]} bytes",
             why=f"given were {[len(b) for b in params]}",
+        )
+    if _product(cluster) > MAX_CLUSTER or not 0 < _product(block) <= MAX_THREADS:
+        raise error(
+            "FA0904",
+            f"a block of {block} threads in clusters of {cluster} CTAs",
+            why=f"a block has up to {MAX_THREADS} threads, a cluster up to {MAX_CLUSTER} CTAs",
         )
     if any(g < 1 or c < 1 or g % c for g, c in zip(grid, cluster, strict=True)):
         raise error("FA0927", f"grid {grid} is not a multiple of the cluster {cluster}")

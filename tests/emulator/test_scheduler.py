@@ -222,3 +222,16 @@ def test_reading_an_output_before_it_is_written(execute) -> None:
         "uninitialised global memory"
     ]
     assert not execute(body, out).faulty
+
+
+def test_negated_predicates_and_policies(execute) -> None:
+    out = np.zeros(4, np.uint32)
+    body = """
+    setp.lt.u32 %p1, %r1, 4; setp.lt.and.u32 %p2|%p3, %r1, 8, !%p1;
+    vote.sync.ballot.b32 %r5, !%p1, -1; vote.sync.ballot.b32 %r6, %p2, -1;
+    vote.sync.ballot.b32 %r7, %p3, -1; createpolicy.fractional.L2::evict_last.b64 %rd9, 1.0;
+    st.global.v4.b32 [%rd0], {%r5, %r6, %r7, 0};
+    """
+    report = execute(body, out)
+    assert not report.faulty, report
+    assert out.tolist() == [0xFFFFFFF0, 0xF0, 0xFFFFFF00, 0]

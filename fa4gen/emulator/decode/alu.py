@@ -3,6 +3,7 @@
 from fa4gen.emulator.decode.encoder import SHARED_START, Encoder, Ins, NotUnderstood
 from fa4gen.emulator.ptx.module import (
     Immediate,
+    Negated,
     Operand,
     Pair,
     Register,
@@ -15,6 +16,7 @@ from fa4gen.emulator.ptx.module import (
 
 ROUNDING = {"rn": 0, "rz": 1, "rm": 2, "rp": 3, "rna": 0}
 FTZ, SAT, NAN, ABS, WHOLE, RELU = 4, 8, 16, 32, 128, 256
+NEGATED = 0x20000  # of setp's third operand
 COMPARE = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5, "lo": 2, "ls": 3, "hi": 4, "hs": 5}
 COMPARE |= {"equ": 6, "neu": 7, "ltu": 8, "leu": 9, "gtu": 10, "geu": 11, "num": 12, "nan": 13}
 TYPES = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64")
@@ -292,7 +294,10 @@ def compare(e: Encoder, s: Statement) -> Ins:
     ins.o[0], ins.o[3] = e.write(pair[0]), e.write(pair[1])
     ins.o[1], ins.o[2] = e.read(s.operands[1], wide), e.read(s.operands[2], wide)
     if boolean:
-        ins.o[4] = e.read(s.operands[3], 1)
+        condition = s.operands[3]
+        if isinstance(condition, Negated):
+            condition, ins.mods = condition.register, ins.mods | NEGATED
+        ins.o[4] = e.read(condition, 1)
     return ins
 
 

@@ -10,6 +10,7 @@ from fa4gen.emulator.decode import alu, memory, sync, tensor
 from fa4gen.emulator.decode.encoder import Encoder, Ins, NotUnderstood
 from fa4gen.emulator.ptx.module import (
     Address,
+    Negated,
     Operand,
     Pair,
     PtxEntry,
@@ -43,6 +44,7 @@ FAMILIES: dict[str, Decoder] = {
     "bar barrier": sync.barrier,
     "fence membar griddepcontrol setmaxnreg nanosleep": sync.fence,
     "prefetch prefetchu applypriority discard pmevent": sync.hint,
+    "createpolicy": sync.policy,
     "clusterlaunchcontrol": sync.launch_control,
     "tcgen05": tensor.tcgen05,
     "wgmma": tensor.wgmma,
@@ -131,6 +133,8 @@ def _registers(operands: Iterable[Operand]) -> Iterator[Register]:
     for o in operands:
         if isinstance(o, Register):
             yield o
+        elif isinstance(o, Negated):
+            yield o.register
         elif isinstance(o, Vector):
             yield from _registers(o.items)
         elif isinstance(o, Pair):

@@ -2,7 +2,16 @@
 
 from fa4gen.emulator.decode.encoder import COLLECTIVE, NONE, Encoder, Ins, NotUnderstood
 from fa4gen.emulator.decode.memory import address, offset_register
-from fa4gen.emulator.ptx.module import Address, Immediate, Label, Operand, Pair, Statement, Vector
+from fa4gen.emulator.ptx.module import (
+    Address,
+    Immediate,
+    Label,
+    Negated,
+    Operand,
+    Pair,
+    Statement,
+    Vector,
+)
 
 REMOTE, EXPECT, RELAXED, DROP, NOCOMPLETE, COMPLETE = 1, 2, 4, 8, 16, 32
 
@@ -56,7 +65,10 @@ def vote(e: Encoder, s: Statement) -> Ins:
         return _collective(e, ins, s.operands[1])
     if name == "vote":
         ins = Ins(op="VOTE", mods=("ballot", "all", "any", "uni").index(parts[2]))
-        ins.o[0], ins.o[1] = e.write(s.operands[0]), e.read(s.operands[1], 1)
+        source = s.operands[1]
+        if isinstance(source, Negated):
+            source, ins.mods2 = source.register, 1
+        ins.o[0], ins.o[1] = e.write(s.operands[0]), e.read(source, 1)
         return _collective(e, ins, s.operands[2])
     if name == "match":
         ins = Ins(op="MATCH", mods=int(parts[1] == "all"), mods2=int(parts[-1] == "b64"))
@@ -147,6 +159,14 @@ def fence(e: Encoder, s: Statement) -> Ins:
     if parts[0] == "fence" and parts[1] == "proxy":
         return Ins(op="FENCE_PROXY_ASYNC" if parts[2].startswith("async") else "FENCE")
     return Ins(op="FENCE")
+
+
+def policy(e: Encoder, s: Statement) -> Ins:
+    """createpolicy: a cache policy is a number that nothing depends on."""
+    ins = Ins(op="MOV_B64")
+    ins.o[0], ins.flags = e.dest(s.operands[0])
+    ins.o[1] = e.constant(0, 64)
+    return ins
 
 
 def hint(_: Encoder, s: Statement) -> Ins:

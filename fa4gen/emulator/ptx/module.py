@@ -32,6 +32,13 @@ class Immediate:
 
 
 @dataclass(frozen=True, slots=True)
+class Negated:
+    """`!p`, a predicate read the other way round."""
+
+    register: Register
+
+
+@dataclass(frozen=True, slots=True)
 class Symbol:
     """A parameter, or a shared variable."""
 
@@ -75,7 +82,7 @@ class Address:
     coordinates: tuple["Operand", ...] = ()
 
 
-Operand = Register | Special | Immediate | Symbol | Label | Sink | Vector | Pair | Address
+Operand = Register | Negated | Special | Immediate | Symbol | Label | Sink | Vector | Pair | Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ the innermost scope outwards. What is not understood is an error with its line, 
 """
 
 import re
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from fa4gen.emulator.ptx.module import (
     Guard,
     Immediate,
     Label,
+    Negated,
     Operand,
     Pair,
     Parameter,
@@ -37,6 +39,7 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<open>\{)|(?P<close>\})|(?P<label>[A-Za-z_$%][\w$]*)\s*:(?!:)"
     r"|(?P<loc>\.loc\s+(\d+)\s+(\d+)[^\n;]*)|(?P<statement>[^;{}]*(?:\{[^{}]*\}[^;{}]*)*);)"
 )
+_DECIMAL = re.compile(r"-?\d+\.\d*(?:[eE][-+]?\d+)?")
 _GUARD = re.compile(r"@(!?)\s*([%\w$]+)\s+")
 _OPERAND = re.compile(r"(?:\{[^{}]*\}|\[(?:[^\[\]{}]|\{[^{}]*\})*\]|[^,\[\]{}])+")
 _REG = re.compile(r"\.reg\s+(?:\.v\d\s+)?\.(\w+)\s+(.*)", re.S)
@@ -243,6 +246,10 @@ class _Body:
         register = self._register(text, raw)
         if register is not None:
             return register
+        if text[0] == "!":
+            inner = self._register(text[1:].strip(), raw)
+            if inner is not None:
+                return Negated(inner)
         if text[0] == "%":
             return Special(text)
         immediate = _literal(text)
@@ -278,5 +285,7 @@ def _literal(text: str) -> Immediate | None:
         return Immediate(int(text[2:], 16), 32)
     if text[:2] in ("0d", "0D"):
         return Immediate(int(text[2:], 16), 64)
+    if _DECIMAL.fullmatch(text):
+        return Immediate(struct.unpack("<I", struct.pack("<f", float(text)))[0], 32)
     value = _integer(text)
     return None if value is None else Immediate(value)
