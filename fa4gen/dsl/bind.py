@@ -58,7 +58,7 @@ def _serves(tree: Map, env: Environment) -> Serves:
 def _problem(serves: Serves, asked: Mapping[str, Scalar], bag: Bag) -> dict[str, Value]:
     """One value for each of `PROBLEM`: what is asked for if it is served, else the first served.
 
-    Where `head_dim_v` is not said to be served, it is `head_dim`. None where `serves` is at fault.
+    `head_dim_v` is `head_dim` where it is neither asked for nor said to be served. None where `serves` is at fault.
     """
     env = Environment(params=_EMPTY, problem={}, mask="full", bag=bag)
     problem: dict[str, Value] = dict.fromkeys(PROBLEM)
@@ -75,7 +75,8 @@ def _problem(serves: Serves, asked: Mapping[str, Scalar], bag: Bag) -> dict[str,
             problem[key] = asked[key].value
             continue
         if served:  # also after an error, so that one fault is one message
-            first = served[0]
+            same = key == "head_dim_v" and problem["head_dim"] in served
+            first = problem["head_dim"] if same else served[0]
             problem[key] = first if isinstance(first, (str, int)) else None
     return problem
 

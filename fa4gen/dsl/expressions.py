@@ -36,14 +36,33 @@ class Environment:
     open: list[str] = field(default_factory=list)
 
     def pick(self, node: Node) -> Node:
-        """`{full: a, causal: b}` is the one that the bound mask asks for."""
-        while isinstance(node, Map) and node.entries and set(node.keys()) <= {"full", "causal"}:
-            chosen = node.get(self.mask)
+        """The side of a choice that the bound problem asks for.
+
+        `{full: a, causal: b}` goes by the mask, `{up_to: {64: a, 128: b}}` by the wider head dim.
+        """
+        while isinstance(node, Map) and node.entries:
+            if set(node.keys()) <= {"full", "causal"}:
+                chosen, what = node.get(self.mask), f"the {self.mask} mask"
+            elif set(node.keys()) == {"up_to"} and isinstance(table := node.get("up_to"), Map):
+                chosen, what = self._up_to(table), f"head dim {self.width}"
+            else:
+                break
             if chosen is None:
-                self.error("FA0107", f"no value for the {self.mask} mask", node.span)
+                self.error("FA0107", f"no value for {what}", node.span)
                 chosen = node.entries[0][1]
             node = chosen
         return node
+
+    @property
+    def width(self) -> int:
+        """The wider one of the head dims (of Q and K, of V)."""
+        dims = (self.problem.get("head_dim"), self.problem.get("head_dim_v"))
+        return max((d for d in dims if isinstance(d, int)), default=0)
+
+    def _up_to(self, table: Map) -> Node | None:
+        """The entry of the smallest bound that the head dim does not exceed."""
+        bounds = [(int(k.text), v) for k, v in table.entries if k.text.isdigit()]
+        return next((v for b, v in sorted(bounds, key=lambda e: e[0]) if self.width <= b), None)
 
     def resolve(self, node: Node) -> Node:
         """Follows plain names of parameters to what they stand for (`kv_stages` -> `max`)."""
@@ -71,8 +90,8 @@ class Environment:
         tree = _parse(text)
         if tree is None:
             return False
-        outer = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
-        return all(n.id in self.problem or self.params.get(n.id) is not None for n in outer)
+        outer = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - {"min", "max"}
+        return all(n in self.problem or self.params.get(n) is not None for n in outer)
 
     def names(self) -> list[str]:
         """All names an expression may use."""
@@ -106,6 +125,11 @@ class Environment:
             case ast.BinOp(left=left, op=operator, right=right):
                 a, b = self._value(left, at), self._value(right, at)
                 return None if a is None or b is None else self._computed(a, operator, b, at)
+            case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):
+                values = [self._value(a, at) for a in args]
+                found = [v for v in values if v is not None]
+                whole = len(found) == len(values) > 0
+                return (min(found) if name == "min" else max(found)) if whole else None
         return self._named(ast.unparse(tree), at)
 
     def _computed(self, a: int, operator: ast.operator, b: int, at: Scalar) -> int | None:
@@ -167,4 +191,6 @@ def _allowed(tree: ast.expr) -> bool:
             return _allowed(operand)
         case ast.BinOp(left=left, op=operator, right=right):
             return isinstance(operator, _OPERATORS) and _allowed(left) and _allowed(right)
+        case ast.Call(func=ast.Name(id="min" | "max"), args=args, keywords=[]):
+            return bool(args) and all(map(_allowed, args))
     return False

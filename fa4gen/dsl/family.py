@@ -68,16 +68,16 @@ def merge(base: Map, patch: Map) -> Map:
         old = entries.get(key.text)
         if isinstance(value, Scalar) and value.value is None:
             entries.pop(key.text, None)
-        elif old and isinstance(old[1], Map) and isinstance(value, Map) and not _by_mask(value):
+        elif old and isinstance(old[1], Map) and isinstance(value, Map) and not _is_choice(value):
             entries[key.text] = (key, merge(old[1], value))
         else:
             entries[key.text] = (key, value)
     return Map(entries=tuple(entries.values()), span=patch.span)
 
 
-def _by_mask(value: Map) -> bool:
-    """Whether a mapping is a whole choice `{full: …, causal: …}`, which replaces what was there."""
-    return {"full", "causal"} == set(value.keys())
+def _is_choice(value: Map) -> bool:
+    """Whether a mapping is a whole choice, by mask or by head dim, which replaces what was there."""
+    return set(value.keys()) in ({"full", "causal"}, {"up_to"})
 
 
 def _read(path: Path, open_files: tuple[Path, ...], at: Span | None, bag: Bag) -> Map:

@@ -82,6 +82,12 @@ class Map:
 Node = Scalar | Seq | Map
 
 
+def _names(key: Scalar) -> bool:
+    """A key is a name, or a bound of a choice (a plain integer)."""
+    number = isinstance(key.value, int) and not isinstance(key.value, bool)
+    return isinstance(key.value, str) or number
+
+
 def read(text: str, file: str) -> Map:
     """The tree of one schedule file.
 
@@ -191,7 +197,7 @@ class _Builder:
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             key = self._node(event, events, depth + 1)
             value = self._node(next(events), events, depth + 1)
-            if not isinstance(key, Scalar) or not isinstance(key.value, str):
+            if not isinstance(key, Scalar) or not _names(key):
                 self.report(
                     "FA0104",
                     "a key must be text",

@@ -28,14 +28,26 @@ class Shape(Protocol):
 
 
 def picked(one: Json) -> Json:
-    """Where a scalar stands, `{full: …, causal: …}` may stand too."""
+    """Where a scalar stands, a choice by mask or by head dim may stand too."""
     by_mask = {
         "type": "object",
         "properties": {"full": one, "causal": one},
         "required": ["full", "causal"],
         "additionalProperties": False,
     }
-    return {"anyOf": [one, by_mask]}
+    by_width = {
+        "type": "object",
+        "properties": {
+            "up_to": {
+                "type": "object",
+                "patternProperties": {"^[0-9]+$": {"anyOf": [one, by_mask]}},
+                "additionalProperties": False,
+            }
+        },
+        "required": ["up_to"],
+        "additionalProperties": False,
+    }
+    return {"anyOf": [one, by_mask, by_width]}
 
 
 def describe(node: Node) -> str:

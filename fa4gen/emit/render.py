@@ -201,7 +201,7 @@ def _imports(files: list[str]) -> str:
     names: dict[str, set[str]] = {}
     head = (
         "import cutlass\nimport cutlass.cute as cute\nimport cutlass.experimental.cuda as cuda\n"
-        "from cutlass import BFloat16, Float16, Float32, Int32, Int64\n"
+        "from cutlass import BFloat16, Float16, Float32, Int8, Int32, Int64\n"
         "from cutlass.cute.runtime import make_fake_stream, make_fake_tensor\n"
         "from cutlass.experimental import primitives as p\n"
     )

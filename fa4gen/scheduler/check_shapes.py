@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from fa4gen.diag import Diagnostic, Note
 from fa4gen.dtypes import resolve
 from fa4gen.ir.ops import KINDS, Unit
+from fa4gen.ir.geometry import padded
 from fa4gen.ir.schedule import Buffer, Operation, Schedule, Space
 from fa4gen.target import Target
 
@@ -50,7 +51,12 @@ def _product(schedule: Schedule, target: Target, operation: Operation) -> Iterat
     m, k = a.tile[0], a.tile[1]
     n = result.tile[1]
     expected = (n, k) if operation.writes else (k, n)
-    if (b.tile[0], b.tile[1]) != expected or result.tile[0] != m:
+    fits = (
+        b.tile[0] == expected[0] and b.tile[1] >= expected[1]
+        if len(b.items) > 1
+        else ((b.tile[0], b.tile[1]) == expected)
+    )  # items that take turns in a ring share the slots of the widest
+    if not fits or result.tile[0] != m:
         yield Diagnostic(
             code="FA0411",
             title=f"`{operation.name}`: {_tile(a)} by {_tile(b)} does not give {_tile(result)}",
@@ -65,7 +71,7 @@ def _product(schedule: Schedule, target: Target, operation: Operation) -> Iterat
 def _instruction(
     target: Target, operation: Operation, mnk: tuple[int, int, int]
 ) -> Iterator[Diagnostic]:
-    m, n, k = mnk
+    m, n, k = mnk[0], padded(mnk[1]), padded(mnk[2])  # what TMA fills up with zeros
     shape = target.matrix
     if (
         m == shape.m
@@ -76,7 +82,7 @@ def _instruction(
         return
     yield Diagnostic(
         code="FA0412",
-        title=f"`{operation.name}` has {m} rows, {n} columns and sums {k}; {shape.instruction} has "
+        title=f"`{operation.name}` has {m} rows, {mnk[1]} columns and sums {mnk[2]}; {shape.instruction} has "
         f"{shape.m} rows, up to {shape.n_max} columns by {shape.n_step}, and sums by {shape.k}",
         span=operation.span,
     )

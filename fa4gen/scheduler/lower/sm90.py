@@ -369,6 +369,14 @@ class Sm90:
             return ()
         return (Call(operation="", function="clear", args=("acc_o",)),)
 
+    def _room_behind_q(self) -> tuple[tuple[str, str], ...]:
+        """O takes the place of Q; where it is wider, the allocator leaves room behind Q."""
+        q = Boxes(rows=self.tile_rows(), columns=self.schedule.head_dim).tile_bytes
+        missing = self._out_boxes().tile_bytes - q
+        if self._out_home() != self._query() or missing <= 0:
+            return ()
+        return (("q_room", f"smem.allocate_array(Int8, {missing})"),)
+
     def head(self, base: tuple[Define, ...], mbarriers: tuple[tuple[str, str], ...]) -> Head:
         """Shared memory, atoms, tensor maps, launch."""
         s = self.schedule
@@ -385,12 +393,13 @@ class Sm90:
                 for _ in claim(s)
             ),
             ("s_q", _tensor(self.dtype, rows, s.head_dim)),
+            *self._room_behind_q(),
             ("s_k", _tensor(self.dtype, keys, s.head_dim, k_stages)),
             ("s_v", _tensor(self.dtype, keys, s.head_dim_v, v_stages)),
             ("s_vt", f"transposed(s_v, {padded(s.head_dim_v)}, {keys}, {v_stages})"),
             *((f"raw_{n}", f"s_{n}.iterator.raw_ptr()") for n in "qkv"),
         )
-        at = 7 + len(claim(s))
+        at = 7 + len(claim(s)) + len(self._room_behind_q())
         if self._out_home() not in ("q", "k", "v"):
             declare = (
                 *declare[:at],
