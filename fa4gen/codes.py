@@ -135,6 +135,7 @@ _TITLES = {
     "FA0909": "a launched kernel without PTX",
     "FA0910": "a PTX file that is not there",
     "FA0911": "one kernel in two PTX files",
+    "FA0912": "sizes that make no problem",
     "FA0920": "the emulator found a race",
     "FA0921": "the emulator found a fault",
     "FA0922": "the emulator found a deadlock",

@@ -1,0 +1,173 @@
+"""`fa4gen emulate`: builds a schedule, runs the kernel in the emulator, and judges what came out.
+
+No GPU takes part: the PTX that the DSL's compiler made runs on this machine's processor, launched
+by the kernel's real host code. What is said of Blackwell here is emulated, never measured.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from fa4gen.diag import error
+from fa4gen.emulator import Emulator
+from fa4gen.emulator.attention import AttentionProblem, Verdict, judge_forward, make_inputs
+from fa4gen.emulator.report import Fault, Report
+
+Progress = Callable[[int, int], None]  # CTAs done, CTAs in all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emulated:
+    """One run: the emulator's report, with places in the schedule, and verdicts on the values."""
+
+    name: str
+    target: str
+    problem: AttentionProblem
+    seed: int
+    report: Report
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Right values, no race, no hang, no other fault."""
+        return not self.report.faulty and all(v.right for v in self.verdicts)
+
+    def __str__(self) -> str:
+        """What a person reads: values, faults, counts."""
+        r, p = self.report, self.problem
+        shape = (
+            f"batch {p.batch}, heads {p.heads} over {p.heads_kv}, {p.seqlen_q} queries, "
+            f"{p.seqlen_k} keys, {'causal' if p.causal else 'full'}, {p.dtype}, seed {self.seed}"
+        )
+        lines = [f"{self.name} ({self.target}, emulated): {shape}", *map(str, self.verdicts)]
+        lines += [str(f) for f in (*r.faults, *r.races)]
+        lines += [str(r.deadlock)] if r.deadlock else []
+        lines += [f"warning: {w}" for w in r.warnings]
+        raced = "no race, " if r.races_checked else "races not checked, "
+        found = f"{len(r.races)} races, {len(r.faults)} faults" if r.faulty else f"{raced}no hang"
+        counts = f"{r.ctas} CTAs, {r.warp_instructions} warp instructions in {r.seconds:.1f} s"
+        return "\n  ".join([*lines, f"{found}: {counts}"])
+
+    def as_dict(self) -> dict[str, object]:
+        """The same for machines (JSON types alone)."""
+        r = self.report
+        return {
+            "schedule": self.name,
+            "target": self.target,
+            "problem": asdict(self.problem),
+            "seed": self.seed,
+            "ok": self.ok,
+            "verdicts": [asdict(v) for v in self.verdicts],
+            "races": [asdict(f) for f in r.races],
+            "faults": [asdict(f) for f in r.faults],
+            "warnings": [asdict(f) for f in r.warnings],
+            "deadlock": asdict(r.deadlock) if r.deadlock else None,
+            "ctas": r.ctas,
+            "warp_instructions": r.warp_instructions,
+            "seconds": round(r.seconds, 3),
+        }
+
+
+def emulate(
+    path: str | Path,
+    *,
+    settings: Mapping[str, str] | None = None,
+    variant: str | None = None,
+    batch: int = 1,
+    heads: int = 1,
+    heads_kv: int = 1,
+    seqlen_q: int,
+    seqlen_k: int,
+    seed: int = 0,
+    races: bool = True,
+    processes: int = 1,
+    num_sms: int = 2,
+    progress: Progress | None = None,
+) -> Emulated:
+    """Builds `path` (or takes the kernel from the cache) and runs it once on random inputs.
+
+    `num_sms` is what a persistent kernel is told: with few, a CTA comes round to several tiles.
+    Raises `Fa4genError` for a schedule that is refused and for sizes that make no problem.
+    """
+    import torch
+
+    from fa4gen import driver
+    from fa4gen.emit.render import render
+    from fa4gen.options import Options
+    from fa4gen.runtime.compile import Request, compile_cached, line_map
+
+    sizes = {"batch": batch, "heads": heads, "heads_kv": heads_kv, "seqlen_q": seqlen_q}
+    for name, value in {**sizes, "seqlen_k": seqlen_k, "num_sms": num_sms}.items():
+        if value < 1:
+            raise error("FA0912", f"{name} is {value}", fix="give a whole number from 1")
+    if heads % heads_kv:
+        raise error("FA0912", f"{heads} heads are no multiple of {heads_kv} heads of K and V")
+    checked = driver.check(path, settings=settings, variant=variant)
+    schedule, text = checked.schedule, render(checked.program).text
+    made = compile_cached(
+        Request(name=schedule.name, target=schedule.target, text=text), Options.from_environment()
+    )
+    problem = AttentionProblem(
+        **sizes,
+        seqlen_k=seqlen_k,
+        head_dim=schedule.head_dim,
+        head_dim_v=schedule.head_dim_v,
+        causal=schedule.causal,
+        dtype={"bf16": "bfloat16", "fp16": "float16"}[schedule.dtype],
+    )
+    emulator = Emulator(
+        target=schedule.target, seed=seed, races=races, processes=processes, progress=progress
+    )
+    fwd = emulator.load(made.shared_object, ptx=[made.lines_ptx])["fwd"]
+    x = make_inputs(problem, seed)
+    out = torch.full((batch, seqlen_q, heads, schedule.head_dim_v), float("nan")).to(x.q.dtype)
+    lse = torch.full((batch, heads, seqlen_q), float("nan"))
+    report = fwd(x.q, x.k, x.v, out, lse, problem.scale, num_sms)
+    places = {line: str(span) for line, span in line_map(text).items()}
+    return Emulated(
+        name=driver.member_name(schedule),
+        target=schedule.target,
+        problem=problem,
+        seed=seed,
+        report=_placed(report, places),
+        verdicts=tuple(judge_forward(problem, x, out, lse)),
+    )
+
+
+def _placed(report: Report, places: Mapping[int, str]) -> Report:
+    """The report with the schedule's lines before those of the generated file, where known."""
+
+    def of(source: str) -> str:
+        line = source.rpartition(":")[2]
+        place = places.get(int(line)) if line.isdigit() else None
+        return f"{place}, {source}" if place else source
+
+    def placed(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+        return tuple(
+            replace(f, source=of(f.source), other_source=of(f.other_source)) for f in faults
+        )
+
+    deadlock = report.deadlock
+    if deadlock:
+        waiters = tuple(replace(w, source=of(w.source)) for w in deadlock.waiters)
+        deadlock = replace(deadlock, waiters=waiters)
+    return replace(
+        report,
+        races=placed(report.races),
+        faults=placed(report.faults),
+        warnings=placed(report.warnings),
+        deadlock=deadlock,
+    )
+
+
+def bar(done: int, total: int) -> None:
+    """A progress bar on standard error."""
+    width = 30 * done // max(total, 1)
+    end = "\r\x1b[K" if done == total else ""
+    print(
+        f"\r[{'=' * width}{' ' * (30 - width)}] {done} of {total} CTAs{end}",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )
