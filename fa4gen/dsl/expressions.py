@@ -90,8 +90,9 @@ class Environment:
         tree = _parse(text)
         if tree is None:
             return False
-        outer = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - {"min", "max"}
-        return all(n in self.problem or self.params.get(n) is not None for n in outer)
+        called = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call)]
+        outer = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n not in called]
+        return all(n.id in self.problem or self.params.get(n.id) is not None for n in outer)
 
     def names(self) -> list[str]:
         """All names an expression may use."""

@@ -96,6 +96,14 @@ def test_resolving_follows_names_to_what_they_stand_for() -> None:
     assert isinstance(mix, Map)
 
 
+def test_a_bare_word_is_no_known_expression() -> None:
+    env = environment()
+    assert env.known("tile + mix.degree")
+    assert env.known("max(tile, 2)")
+    assert not env.known("max")
+    assert not env.known("lots")
+
+
 def test_the_nearest_name_is_suggested() -> None:
     assert nearest("registrs", ["warps", "registers"]) == "write `registers`"
     assert nearest("xyz", ["warps", "registers"]) == "one of `warps`, `registers`"
