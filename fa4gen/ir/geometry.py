@@ -19,20 +19,24 @@ def padded(columns: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boxes:
-    """The boxes of one tile of `rows` rows; `columns` is the tensor's width."""
+    """The boxes of one tile of `rows` rows; `columns` is the tensor's width.
+
+    `like`: the width of another tile's boxes, whose place this one takes row by row.
+    """
 
     rows: int
     columns: int
+    like: int = 0
 
     @property
     def width(self) -> int:
-        """Columns of a box: the widest swizzle that divides the padded tile."""
-        return next(w for w in WIDTHS if padded(self.columns) % w == 0)
+        """Columns of a box: the widest swizzle that divides the padded tile, or as given."""
+        return self.like or next(w for w in WIDTHS if padded(self.columns) % w == 0)
 
     @property
     def count(self) -> int:
         """Boxes side by side."""
-        return padded(self.columns) // self.width
+        return -(-padded(self.columns) // self.width)
 
     @property
     def elements(self) -> int:

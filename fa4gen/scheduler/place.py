@@ -82,10 +82,17 @@ def smem_bytes(placements: tuple[SmemPlacement, ...]) -> int:
 
 
 def tile_bytes(buffer: Buffer, schedule: Schedule) -> int:
-    """Bytes of one tile; 16-bit tiles are padded to whole MMA steps."""
+    """Bytes of one tile; 16-bit tiles are padded to whole MMA steps.
+
+    A tile that overlays another has boxes of the same width: each row lies where that row lay.
+    """
     rows, cols = (buffer.tile[0], buffer.tile[1]) if len(buffer.tile) > 1 else (1, buffer.tile[0])
     size = resolve(buffer.dtype, schedule.dtype).bits // 8
-    return Boxes(rows=rows, columns=cols).tile_bytes if size == 2 else rows * cols * size
+    if size != 2:
+        return rows * cols * size
+    home = schedule.buffer_of(buffer.overlays).tile if buffer.overlays else ()
+    like = Boxes(rows=home[0], columns=home[1]).width if len(home) == 2 else 0
+    return Boxes(rows=rows, columns=cols, like=like).tile_bytes
 
 
 def solve_stages(schedule: Schedule, target: Target) -> Mapping[str, int]:

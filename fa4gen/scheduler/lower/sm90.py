@@ -1,6 +1,6 @@
 """Hopper: operations as wgmma through CuTe atoms, TMA and mbarriers as primitives."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fa4gen.diag import error
 from fa4gen.ir.geometry import STEP, Boxes, padded
@@ -63,8 +63,13 @@ class Sm90:
         return Boxes(rows=self._rows(item), columns=self.schedule.buffer_of(item).tile[1])
 
     def _out_boxes(self) -> Boxes:
-        """All rows of O of a CTA tile."""
-        return Boxes(rows=self.tile_rows(), columns=self.schedule.head_dim_v)
+        """All rows of O of a CTA tile; over Q, each row lies where that row of Q lay."""
+        over_q = self._out_home() == self._query()
+        return Boxes(
+            rows=self.tile_rows(),
+            columns=self.schedule.head_dim_v,
+            like=self._boxes(self._query()).width if over_q else 0,
+        )
 
     def tx_bytes(self, o: Occurrence) -> int:
         """Bytes that one load brings; rows past the end of the tensor count too."""
@@ -423,7 +428,7 @@ class Sm90:
             functions=(),
             maps=(
                 *(_tensor_map(i, self._boxes(i)) for i in "qkv"),
-                _tensor_map("o", Boxes(rows=own, columns=s.head_dim_v)),
+                _tensor_map("o", replace(self._out_boxes(), rows=own)),
             ),
             parameters=(("mma_qk", "cute.TiledMma"), ("mma_pv", "cute.TiledMma")),
             arguments=("mma_qk", "mma_pv"),
