@@ -171,6 +171,7 @@ def launcher(
         "softmax_scale": scale,
         "scale_log2": scale * math.log2(math.e),
         "num_sms": num_sms,
+        "counter": tensors["lse"].new_zeros(1).int(),  # of a dynamic tile scheduler
         "max_seqlen_q": case["seqlen_q"],
         "causal": case["causal"],
     }
