@@ -44,7 +44,6 @@ class _Program(ctypes.Structure):
         ),
         ("specials", ctypes.c_char_p),
         ("uses_wgmma", ctypes.c_int32),
-        ("sm100", ctypes.c_int32),
     )
 
 
@@ -54,7 +53,6 @@ class _Launch(ctypes.Structure):
         *((n, ctypes.c_uint32 * 3) for n in ["grid", "block", "cluster"]),
         ("seed", ctypes.c_uint64),
         ("races", ctypes.c_int32),
-        ("resident", ctypes.c_int32),
         ("nranges", ctypes.c_int32),
         ("ranges", ctypes.c_void_p),
         ("spin_limit", ctypes.c_uint64),

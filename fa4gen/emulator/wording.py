@@ -12,7 +12,7 @@ NO_STATEMENT = Statement(opcode="", operands=(), guard=None, line=0, text="end o
 
 
 class RawFault(ctypes.Structure):
-    """`Fault` of vm/vm.h."""
+    """`Fault` of vm/program.h."""
 
     _fields_ = (
         *(

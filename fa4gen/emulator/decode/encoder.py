@@ -15,7 +15,7 @@ from fa4gen.emulator.ptx.module import (
     Symbol,
 )
 
-LAYOUT = struct.Struct("<HHi8iiiqIiIi")  # Ins of vm/vm.h
+LAYOUT = struct.Struct("<HHi8iiiqIiIi")  # Ins of vm/program.h
 NONE = -(2**31)
 SHARED_BASE = 0x400  # as in vm/vm.h
 SLOT_BYTES = {"pred": 4, "b16": 128, "b32": 128, "b64": 256, "b128": 512}
@@ -56,7 +56,7 @@ class NotUnderstood(Exception):  # noqa: N818 - it is caught and becomes an inst
 
 @dataclass(slots=True, kw_only=True)
 class Ins:
-    """One numeric instruction, field by field as `Ins` of vm/vm.h."""
+    """One numeric instruction, field by field as `Ins` of vm/program.h."""
 
     op: str
     flags: int = 0

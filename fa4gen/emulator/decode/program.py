@@ -64,7 +64,7 @@ def opcode_numbers() -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """The arrays of `Program` in vm/vm.h; the statements numbered in `unknown` stop the run."""
+    """The arrays of `Program` in vm/program.h; the statements in `unknown` stop the run."""
 
     instructions: bytes
     ext: bytes

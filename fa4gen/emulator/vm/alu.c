@@ -4,7 +4,7 @@
 
 #define IV _Pragma("GCC ivdep")
 #define NONE ((i32)0x80000000)
-typedef struct { u32 v[64]; } Scratch;
+typedef struct { u32 v[64]; } Scratch; /* a destination whose lanes are not all wanted */
 
 #define UN(NAME, TD, TA, EXPR) case OP_##NAME: { TD* d = dst; const TA* a = A; IV LANES d[l] = (TD)(EXPR); break; }
 #define BIN(NAME, TD, TA, EXPR) case OP_##NAME: { TD* d = dst; const TA *a = A, *b = B; IV LANES d[l] = (TD)(EXPR); break; }
@@ -53,7 +53,7 @@ COMPARE_FLOAT(compare_f64, double)
 
 static void flush_inputs(u32* d, const u32* a) { IV LANES d[l] = (a[l] & 0x7f800000u) ? a[l] : a[l] & 0x80000000u; }
 
-static u32 setp(const Warp* w, const Ins* i, const void* A, const void* B) {
+static u32 setp(const Ins* i, const void* A, const void* B) {
   int cmp = i->mods & 0xff;
   u32 fa[32], fb[32];
   switch (i->op) {
@@ -65,7 +65,6 @@ static u32 setp(const Warp* w, const Ins* i, const void* A, const void* B) {
     case OP_SETP_BF16: return setp_half(i, A, B);
     default: return compare_int((int)i->imm, cmp, A, B);
   }
-  (void)w;
 }
 
 static void setp_store(Warp* w, const Ins* i, u32 m, u32 exec) {
@@ -343,7 +342,7 @@ void alu(Warp* w, const Ins* i, u32 exec) {
   switch (i->op) {
     case OP_NOP: return;
     case OP_UNPACK_2X32: case OP_UNPACK_2X16: case OP_UNPACK_4X16: case OP_PACK_2X64: case OP_UNPACK_2X64: unpack(w, i, exec); return;
-    case OP_SETP_I: case OP_SETP_F32: case OP_SETP_F64: case OP_SETP_F16: case OP_SETP_BF16: setp_store(w, i, setp(w, i, A, B), exec); return;
+    case OP_SETP_I: case OP_SETP_F32: case OP_SETP_F64: case OP_SETP_F16: case OP_SETP_BF16: setp_store(w, i, setp(i, A, B), exec); return;
     case OP_SET_B32: { u32 m = (i->mods2 & 1) ? compare_f32(i->mods & 0xff, A, B) : compare_int((int)i->imm, i->mods & 0xff, A, B); u32* d = dst; u32 one = i->mods2 & 2 ? 0x3f800000u : FULL; LANES d[l] = m >> l & 1 ? one : 0; break; }
     case OP_ADD_F32: case OP_SUB_F32: case OP_MUL_F32: case OP_FMA_F32: case OP_ADD_F32X2: case OP_SUB_F32X2: case OP_MUL_F32X2: case OP_FMA_F32X2:
       if (!i->mods) { float_arithmetic(i, dst, A, B, C); break; } /* fall through */

@@ -27,13 +27,19 @@ int named_barrier(Warp* w, const Ins* i, u32 exec) {
   int sync = i->mods & 1;
   if (id >= NAMED_BARRIERS || count == 0 || count % 32 || count > (u32)t->nwarps * 32) {
     Fault* f = fatal(c, F_NAMED_COUNT, w, pc, lane, id);
-    if (f) { f->a = count; f->b = -1; }
+    if (f) {
+      f->a = count;
+      f->b = -1;
+    }
     return 1;
   }
   Named* n = &t->named[id];
   if (n->arrived && n->expected != count) {
     Fault* f = fatal(c, F_NAMED_COUNT, w, pc, lane, id);
-    if (f) { f->a = count; f->b = n->expected; }
+    if (f) {
+      f->a = count;
+      f->b = n->expected;
+    }
     return 1;
   }
   n->expected = count;
@@ -41,17 +47,27 @@ int named_barrier(Warp* w, const Ins* i, u32 exec) {
   n->members |= 1ull << w->index;
   if (n->arrived > count) {
     Fault* f = fatal(c, F_NAMED_OVER, w, pc, lane, id);
-    if (f) { f->a = n->arrived; f->b = count; }
+    if (f) {
+      f->a = n->arrived;
+      f->b = count;
+    }
     return 1;
   }
-  if (races(c)) { publish(w, n->acc, 0); warp_release(w); }
+  if (races(c)) {
+    publish(w, n->acc, 0);
+    warp_release(w);
+  }
   progressed(c);
   if (n->arrived == count) {
     if (sync && races(c)) acquire(w, n->acc);
     release(t, (int)id);
     return 1;
   }
-  if (sync) { n->waiting |= 1ull << w->index; w->named = (i32)id; return 0; }
+  if (sync) {
+    n->waiting |= 1ull << w->index;
+    w->named = (i32)id;
+    return 0;
+  }
   return 1;
 }
 
@@ -81,10 +97,16 @@ void cluster_check(Cluster* c) {
 
 void cluster_arrive(Warp* w, const Ins* i) {
   Cluster* c = w->cta->cluster;
-  if (w->cluster_arrived) { fatal(c, F_ILLEGAL, w, (i32)(i - c->program->ins), 0, 0); return; }
+  if (w->cluster_arrived) {
+    fatal(c, F_ILLEGAL, w, (i32)(i - c->program->ins), 0, 0);
+    return;
+  }
   w->cluster_arrived = 1;
   w->cluster_phase = c->barrier_phase;
-  if (races(c)) { publish(w, c->barrier_acc, i->mods & 4); warp_release(w); }
+  if (races(c)) {
+    publish(w, c->barrier_acc, i->mods & 4);
+    warp_release(w);
+  }
   progressed(c);
   cluster_check(c);
 }
@@ -102,7 +124,7 @@ void warp_exit(Warp* w) {
   Cluster* c = t->cluster;
   if (races(c) && w->clock[C_BULK] > w->vc[comp_of(w, C_BULK)]) fault(c, F_EXIT_PENDING, w, w->pc, -1, 0);
   async_drain_warp(w, 1u << A_WGMMA | 1u << A_CP_ASYNC, -1, FULL);
-  tmem_flush(w, 1);
+  tmem_flush(w);
   w->status = EXITED;
   progressed(c);
   if (--t->live_warps == 0 && t->held) {

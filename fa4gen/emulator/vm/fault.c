@@ -6,11 +6,19 @@ static Fault* keep(Cluster* c, i32 kind, const Warp* w, i32 pc, i32 lane, u64 ad
   global_lock();
   Fault* f = NULL;
   for (int k = 0; k < L->nfaults && k < L->max_faults; k++)
-    if (L->faults[k].kind == kind && L->faults[k].pc == pc && L->faults[k].other_pc == other_pc) { global_unlock(); return NULL; }
+    if (L->faults[k].kind == kind && L->faults[k].pc == pc && L->faults[k].other_pc == other_pc) {
+      global_unlock();
+      return NULL;
+    }
   if (L->nfaults < L->max_faults) {
     f = &L->faults[L->nfaults++];
     memset(f, 0, sizeof *f);
-    f->kind = kind; f->pc = pc; f->other_pc = other_pc; f->lane = lane; f->address = address; f->other_cta = f->other_warp = -1;
+    f->kind = kind;
+    f->pc = pc;
+    f->other_pc = other_pc;
+    f->lane = lane;
+    f->address = address;
+    f->other_cta = f->other_warp = -1;
     f->cta = w ? (i32)w->cta->linear : -1;
     f->warp = w ? w->index : -1;
   }
@@ -18,10 +26,17 @@ static Fault* keep(Cluster* c, i32 kind, const Warp* w, i32 pc, i32 lane, u64 ad
   return f;
 }
 
-Fault* fault(Cluster* c, i32 kind, const Warp* w, i32 pc, i32 lane, u64 address) { return keep(c, kind, w, pc, lane, address, -1); }
+Fault* fault(Cluster* c, i32 kind, const Warp* w, i32 pc, i32 lane, u64 address) {
+  return keep(c, kind, w, pc, lane, address, -1);
+}
 Fault* fault_pair(Cluster* c, i32 kind, const Warp* w, i32 pc, i32 lane, u64 address, i32 other_pc);
-Fault* fault_pair(Cluster* c, i32 kind, const Warp* w, i32 pc, i32 lane, u64 address, i32 other_pc) { return keep(c, kind, w, pc, lane, address, other_pc); }
-Fault* fatal(Cluster* c, i32 kind, const Warp* w, i32 pc, i32 lane, u64 address) { c->fatal = 1; return keep(c, kind, w, pc, lane, address, -1); }
+Fault* fault_pair(Cluster* c, i32 kind, const Warp* w, i32 pc, i32 lane, u64 address, i32 other_pc) {
+  return keep(c, kind, w, pc, lane, address, other_pc);
+}
+Fault* fatal(Cluster* c, i32 kind, const Warp* w, i32 pc, i32 lane, u64 address) {
+  c->fatal = 1;
+  return keep(c, kind, w, pc, lane, address, -1);
+}
 
 /* one record for each warp that cannot move: a = what it waits for (its status), b.. = the object's state */
 void report_deadlock(Cluster* c) {
@@ -36,16 +51,28 @@ void report_deadlock(Cluster* c) {
       if (L->nfaults < L->max_faults) {
         Fault* f = &L->faults[L->nfaults++];
         memset(f, 0, sizeof *f);
-        f->kind = F_DEADLOCK; f->pc = w->pc; f->cta = (i32)w->cta->linear; f->warp = w->index; f->lane = __builtin_ctz(w->active | 0x80000000u); f->other_pc = -1;
-        f->a = w->status; f->other_cta = f->other_warp = -1;
+        f->kind = F_DEADLOCK;
+        f->pc = w->pc;
+        f->cta = (i32)w->cta->linear;
+        f->warp = w->index;
+        f->lane = __builtin_ctz(w->active | 0x80000000u);
+        f->other_pc = -1;
+        f->a = w->status;
+        f->other_cta = f->other_warp = -1;
         if (w->status == ON_MBAR && w->bar) {
           Bar* b = w->bar;
           int rank = (int)(b->comp - c->nwarps * C_PER_WARP) / MAX_BARS;
-          f->address = (u64)rank << 24 | b->address; f->b = (i64)b->pending << 32 | b->expected; f->c = (i64)(b->phase - b->base) << 1 | (w->want & 1); f->d = (i64)(b->arrived & 0xffffffff) << 32 | (u32)(b->arrived_before & 0xffffffff);
-          f->other_cta = (i32)b->tx; f->other_warp = (i32)(b->init_pc);
+          f->address = (u64)rank << 24 | b->address;
+          f->b = (i64)b->pending << 32 | b->expected;
+          f->c = (i64)(b->phase - b->base) << 1 | (w->want & 1);
+          f->d = (i64)(b->arrived & 0xffffffff) << 32 | (u32)(b->arrived_before & 0xffffffff);
+          f->other_cta = (i32)b->tx;
+          f->other_warp = (i32)(b->init_pc);
         } else if (w->status == ON_NAMED) {
           Named* n = &w->cta->named[w->named];
-          f->address = (u64)w->named; f->b = (i64)n->arrived << 32 | n->expected; f->d = (i64)n->members;
+          f->address = (u64)w->named;
+          f->b = (i64)n->arrived << 32 | n->expected;
+          f->d = (i64)n->members;
         }
       }
       global_unlock();

@@ -8,7 +8,8 @@ enum { PARITY = 1, TEST = 2 };
 Bar* bar_at(Warp* w, Cta* t, u32 offset, i32 pc, int lane) {
   u32 k = offset & 7 ? 0 : t->bar_at[offset >> 3];
   if (!k || !t->bars[k - 1].live) {
-    Fault* f = fatal(t->cluster, offset & 7 ? F_MISALIGNED : F_BAR_UNINIT, w, pc, lane, (u64)t->rank << 24 | offset);
+    Fault* f =
+        fatal(t->cluster, offset & 7 ? F_MISALIGNED : F_BAR_UNINIT, w, pc, lane, (u64)t->rank << 24 | offset);
     if (f) f->a = 8;
     return NULL;
   }
@@ -22,10 +23,15 @@ static void complete(Cluster* c, Cta* t, Bar* b, const Warp* w, i32 pc, int lane
   b->arrived_before = b->arrived;
   b->arrived = 0;
   if (races(c)) {
-    for (int k = 0; k < c->nwarps && k < 64; k++) /* a wait for phase n - 2 that n does not come after may be overtaken */
-      if (n >= b->base + 2 && b->wait_phase[n & 1][k] == n - 1 && b->cum[k * C_PER_WARP + C_EXECUTED] < b->wait_clock[n & 1][k]) {
+    for (int k = 0; k < c->nwarps && k < 64;
+         k++) /* a wait for phase n - 2 that n does not come after may be overtaken */
+      if (n >= b->base + 2 && b->wait_phase[n & 1][k] == n - 1 &&
+          b->cum[k * C_PER_WARP + C_EXECUTED] < b->wait_clock[n & 1][k]) {
         Fault* f = fault(c, F_LAPPED, w, pc, lane, (u64)t->rank << 24 | b->address);
-        if (f) { f->a = n - b->base; f->b = k; }
+        if (f) {
+          f->a = n - b->base;
+          f->b = k;
+        }
       }
     u32* swap = b->done;
     b->done = b->acc;
@@ -40,7 +46,12 @@ static void complete(Cluster* c, Cta* t, Bar* b, const Warp* w, i32 pc, int lane
 void bar_arrive(Cluster* c, Cta* t, Bar* b, u32 count, const Warp* w, i32 pc, int lane) {
   if (count > b->pending) {
     Fault* f = fatal(c, F_OVER_ARRIVAL, w, pc, lane, (u64)t->rank << 24 | b->address);
-    if (f) { f->a = count; f->b = b->pending; f->c = b->phase - b->base; f->d = b->expected; }
+    if (f) {
+      f->a = count;
+      f->b = b->pending;
+      f->c = b->phase - b->base;
+      f->d = b->expected;
+    }
     return;
   }
   b->pending -= count;
@@ -60,7 +71,7 @@ void bar_tx(Cluster* c, Cta* t, Bar* b, i64 bytes, const Warp* w, i32 pc, int la
   complete(c, t, b, w, pc, lane);
 }
 
-static void init(Warp* w, const Ins* i, u32 address, u32 count, i32 pc, int lane) {
+static void init(Warp* w, u32 address, u32 count, i32 pc, int lane) {
   Cluster* c = w->cta->cluster;
   Cta* t;
   if (!shared_at(w, address, 8, 0, lane, pc, &t)) return;
@@ -72,11 +83,15 @@ static void init(Warp* w, const Ins* i, u32 address, u32 count, i32 pc, int lane
   }
   u32 k = t->bar_at[offset >> 3];
   if (!k) {
-    if (t->nbars == MAX_BARS) { fatal(c, F_ILLEGAL, w, pc, lane, address); return; }
+    if (t->nbars == MAX_BARS) {
+      fatal(c, F_ILLEGAL, w, pc, lane, address);
+      return;
+    }
     k = t->bar_at[offset >> 3] = (u16)++t->nbars;
   }
   Bar* b = &t->bars[k - 1];
-  int again = b->live && b->init_pc == pc && b->init_warp == w->id && b->init_clock == w->clock[C_GENERIC]; /* by another lane of the same instruction */
+  int again = b->live && b->init_pc == pc && b->init_warp == w->id &&
+              b->init_clock == w->clock[C_GENERIC]; /* by another lane of the same instruction */
   if (b->live && !again && races(c)) fault(c, F_BAR_REINIT, w, pc, lane, address);
   if (b->live) b->phase += 2; /* a new life: keep the numbers growing */
   b->base = b->phase;
@@ -92,7 +107,11 @@ static void init(Warp* w, const Ins* i, u32 address, u32 count, i32 pc, int lane
   b->comp = (u16)(c->nwarps * C_PER_WARP + t->rank * MAX_BARS + (int)k - 1);
   memset(b->wait_phase, 0xff, sizeof b->wait_phase);
   if (races(c)) {
-    if (!b->acc) { b->acc = calloc_vc(c); b->done = calloc_vc(c); b->cum = calloc_vc(c); }
+    if (!b->acc) {
+      b->acc = calloc_vc(c);
+      b->done = calloc_vc(c);
+      b->cum = calloc_vc(c);
+    }
     memset(b->acc, 0, 4 * (size_t)c->dims);
     memset(b->done, 0, 4 * (size_t)c->dims);
     Actor a = generic_actor(w, pc, lane);
@@ -100,7 +119,6 @@ static void init(Warp* w, const Ins* i, u32 address, u32 count, i32 pc, int lane
     race_smem(c, t, offset, 8, 1, &a);
   }
   progressed(c);
-  (void)i;
 }
 
 static u32 lane_address(const Warp* w, const Ins* i, int lane) {
@@ -113,29 +131,45 @@ static void arrive(Warp* w, const Ins* i, u32 exec, i32 pc) {
   if (races(c)) w->vc[comp_of(w, C_GENERIC)] = w->clock[C_GENERIC];
   Bar* last = NULL;
   u32 phase = 0;
-  EACH(exec) {
+  EACH (exec) {
     u32 address = lane_address(w, i, (int)l);
     Cta* t;
     if (!shared_at(w, address, 8, remote, (int)l, pc, &t)) return;
     Bar* b = bar_at(w, t, address & 0xffffff, pc, (int)l);
     if (!b) return;
-    if (b == last && b->phase != phase) { /* the count is not that of the arrivers: this lane falls into the next phase */
+    if (b == last &&
+        b->phase != phase) { /* the count is not that of the arrivers: this lane falls into the next phase */
       Fault* f = fault(c, F_OVER_ARRIVAL, w, pc, (int)l, (u64)t->rank << 24 | b->address);
-      if (f) { f->a = __builtin_popcount(exec); f->b = __builtin_popcount(exec & ((1u << l) - 1)); f->c = phase - b->base; f->d = b->expected; }
+      if (f) {
+        f->a = __builtin_popcount(exec);
+        f->b = __builtin_popcount(exec & ((1u << l) - 1));
+        f->c = phase - b->base;
+        f->d = b->expected;
+      }
     }
     last = b;
     phase = b->phase;
     race_bar_use(w, t, b, t != w->cta, pc, (int)l);
     u32 value = i->o[2] == NONE ? 1 : lane32(w, i->o[2], (int)l);
     if (i->o[0] != NONE) r64(w, i->o[0])[l] = (u64)b->phase << 20 | b->pending;
-    if (races(c)) { publish(w, b->acc, i->mods & RELAXED); vc_join(b->cum, w->vc, c->dims); }
+    if (races(c)) {
+      publish(w, b->acc, i->mods & RELAXED);
+      vc_join(b->cum, w->vc, c->dims);
+    }
     if (i->mods & EXPECT) {
       b->tx += value;
-      if (b->tx >= 1 << 20) { Fault* f = fatal(c, F_TX_RANGE, w, pc, (int)l, address); if (f) f->a = b->tx; return; }
+      if (b->tx >= 1 << 20) {
+        Fault* f = fatal(c, F_TX_RANGE, w, pc, (int)l, address);
+        if (f) f->a = b->tx;
+        return;
+      }
       value = 1;
     }
     if (i->mods & DROP) b->expected -= value;
-    if (i->mods & NOCOMPLETE && value >= b->pending) { fatal(c, F_ILLEGAL, w, pc, (int)l, address); return; }
+    if (i->mods & NOCOMPLETE && value >= b->pending) {
+      fatal(c, F_ILLEGAL, w, pc, (int)l, address);
+      return;
+    }
     bar_arrive(c, t, b, value, w, pc, (int)l);
     if (c->fatal) return;
   }
@@ -144,7 +178,7 @@ static void arrive(Warp* w, const Ins* i, u32 exec, i32 pc) {
 
 static void transactions(Warp* w, const Ins* i, u32 exec, i32 pc) {
   Cluster* c = w->cta->cluster;
-  EACH(exec) {
+  EACH (exec) {
     u32 address = lane_address(w, i, (int)l);
     Cta* t;
     if (!shared_at(w, address, 8, i->mods & REMOTE, (int)l, pc, &t)) return;
@@ -165,7 +199,10 @@ static void observed(Warp* w, Bar* b) { /* what a successful wait teaches */
   Cluster* c = w->cta->cluster;
   if (!races(c) || b->phase == b->base) return;
   acquire(w, b->done);
-  if (w->id < 64) { b->wait_phase[(b->phase - 1) & 1][w->id] = b->phase; b->wait_clock[(b->phase - 1) & 1][w->id] = w->vc[comp_of(w, C_EXECUTED)] = ++w->clock[C_EXECUTED]; }
+  if (w->id < 64) {
+    b->wait_phase[(b->phase - 1) & 1][w->id] = b->phase;
+    b->wait_clock[(b->phase - 1) & 1][w->id] = w->vc[comp_of(w, C_EXECUTED)] = ++w->clock[C_EXECUTED];
+  }
 }
 
 /* 0: the lanes must wait here */
@@ -174,7 +211,7 @@ static int wait(Warp* w, const Ins* i, u32 exec, i32 pc) {
   u32 yes = 0;
   Bar* first = NULL;
   u64 want = 0;
-  EACH(exec) {
+  EACH (exec) {
     u32 address = lane_address(w, i, (int)l);
     u64 value = i->mods2 & PARITY ? lane32(w, i->o[2], (int)l) : lane64(w, i->o[2], (int)l);
     Bar* b = first;
@@ -184,7 +221,10 @@ static int wait(Warp* w, const Ins* i, u32 exec, i32 pc) {
       b = bar_at(w, t, address & 0xffffff, pc, (int)l);
       if (!b) return 1;
       race_bar_use(w, t, b, 0, pc, (int)l);
-      if (!first) { first = b; want = value; }
+      if (!first) {
+        first = b;
+        want = value;
+      }
       if (passed(i, b, value)) observed(w, b);
     }
     if (passed(i, b, value)) yes |= 1u << l;
@@ -192,7 +232,11 @@ static int wait(Warp* w, const Ins* i, u32 exec, i32 pc) {
   if (first && !(yes & exec) && !(i->mods2 & TEST)) {
     if (w->bar == first && w->want == (u32)want && first->phase - w->seen >= 2) {
       Fault* f = fault(c, F_LAPPED, w, pc, -1, (u64)w->cta->rank << 24 | first->address);
-      if (f) { f->a = first->phase - first->base - 1; f->b = w->id; f->c = 1; }
+      if (f) {
+        f->a = first->phase - first->base - 1;
+        f->b = w->id;
+        f->c = 1;
+      }
     }
     if (!w->timed_out && rnd(c) % 16) {
       if (w->bar != first || w->want != (u32)want) w->seen = first->phase;
@@ -211,15 +255,24 @@ static int wait(Warp* w, const Ins* i, u32 exec, i32 pc) {
 int mbarrier(Warp* w, const Ins* i, u32 exec) {
   i32 pc = (i32)(i - w->cta->cluster->program->ins);
   switch (i->op) {
-    case OP_MBAR_INIT: EACH(exec) init(w, i, lane_address(w, i, (int)l), lane32(w, i->o[2], (int)l), pc, (int)l); return 1;
-    case OP_MBAR_INVAL: EACH(exec) {
-      u32 a = lane_address(w, i, (int)l) & 0xffffff;
-      Bar* b = bar_at(w, w->cta, a, pc, (int)l);
-      if (b) { b->live = 0; b->phase += 2; }
-    } return 1;
+    case OP_MBAR_INIT:
+      EACH (exec) init(w, lane_address(w, i, (int)l), lane32(w, i->o[2], (int)l), pc, (int)l);
+      return 1;
+    case OP_MBAR_INVAL:
+      EACH (exec) {
+        u32 a = lane_address(w, i, (int)l) & 0xffffff;
+        Bar* b = bar_at(w, w->cta, a, pc, (int)l);
+        if (b) {
+          b->live = 0;
+          b->phase += 2;
+        }
+      }
+      return 1;
     case OP_MBAR_ARRIVE: arrive(w, i, exec, pc); return 1;
     case OP_MBAR_TX: transactions(w, i, exec, pc); return 1;
-    case OP_MBAR_PENDING: EACH(exec) r32(w, i->o[0])[l] = (u32)(lane64(w, i->o[1], (int)l) & 0xfffff); return 1;
+    case OP_MBAR_PENDING:
+      EACH (exec) r32(w, i->o[0])[l] = (u32)(lane64(w, i->o[1], (int)l) & 0xfffff);
+      return 1;
     default: return wait(w, i, exec, pc);
   }
 }

@@ -1,6 +1,7 @@
 /* Happens-before by vector clocks. Every warp owns a component for its ordinary accesses, two for those of
  * them that fences handed to the asynchronous proxy or to barrier users, and one for each stream of
- * asynchronous operations, one that counts its waits (execution alone); every mbarrier owns one for the bytes that its phases bring. */
+ * asynchronous operations, one that counts its waits (execution alone); every mbarrier owns one for the bytes
+ * that its phases bring. */
 #include <stdlib.h>
 #include "vm.h"
 
@@ -15,7 +16,10 @@ void warp_release(Warp* w) { w->vc[comp_of(w, C_GENERIC)] = ++w->clock[C_GENERIC
 
 void publish(Warp* w, u32* into, int relaxed) {
   Cluster* c = w->cta->cluster;
-  if (!relaxed) { vc_join(into, w->vc, c->dims); return; }
+  if (!relaxed) {
+    vc_join(into, w->vc, c->dims);
+    return;
+  }
   vc_join(into, w->fence, c->dims);
   for (int k = 0; k < c->nwarps; k++) {
     vc_join(into + k * C_PER_WARP + C_INIT, w->vc + k * C_PER_WARP + C_INIT, 1);
@@ -25,7 +29,8 @@ void publish(Warp* w, u32* into, int relaxed) {
 
 void acquire(Warp* w, const u32* from) { vc_join(w->vc, from, w->cta->cluster->dims); }
 
-/* what an asynchronous arrival hands over: all that its issuer had learnt, but none of the issuer's own ordinary accesses */
+/* what an asynchronous arrival hands over: all that its issuer had learnt, but none of the issuer's own
+ * ordinary accesses */
 void publish_async(Cluster* c, const Async* a, u32* into) {
   int own = comp_of(a->warp, C_GENERIC);
   u32 g = into[own], f = into[own + 1];
@@ -39,7 +44,8 @@ Actor generic_actor(Warp* w, i32 pc, int lane) {
   return a;
 }
 
-/* an operation of a stream that the hardware keeps in issue order: it comes after the stream's earlier ones */
+/* an operation of a stream that the hardware keeps in issue order: it comes after the stream's earlier ones
+ */
 void tensor_actor(Warp* w, int component, i32 pc, int lane, Actor* a) {
   Cluster* c = w->cta->cluster;
   int comp = comp_of(w, component);
@@ -53,7 +59,9 @@ void tensor_actor(Warp* w, int component, i32 pc, int lane, Actor* a) {
 
 static void report(Cluster* c, i32 kind, const Actor* a, u64 address, u32 comp, i32 other_pc, int tensor) {
   const Warp* w = NULL;
-  for (int k = 0; k < c->nctas; k++) if (a->warp >= k * c->ctas[k].nwarps && a->warp < (k + 1) * c->ctas[k].nwarps) w = &c->ctas[k].warps[a->warp % c->ctas[k].nwarps];
+  for (int k = 0; k < c->nctas; k++)
+    if (a->warp >= k * c->ctas[k].nwarps && a->warp < (k + 1) * c->ctas[k].nwarps)
+      w = &c->ctas[k].warps[a->warp % c->ctas[k].nwarps];
   Fault* f = fault_pair(c, kind, w, a->pc, a->lane, address, other_pc);
   if (!f) return;
   f->a = tensor;
@@ -73,16 +81,21 @@ static void touch(Cluster* c, Cell* cell, u8 mask, int write, const Actor* a, u6
   if (cell->wclock) {
     int together = write == 2 && cell->wflags & W_ATOMIC;
     if (cell->wmask & mask && !together) {
-      if (vc[cell->wcomp] < cell->wclock) report(c, write ? F_RACE_WAW : F_RACE_RAW, a, address, cell->wcomp, cell->wpc, tensor);
-      else if ((a->async & (1 | ASYNC_LENIENT)) && cell->wflags & W_GENERIC && vc[cell->wcomp + 1] < cell->wclock) report(c, F_PROXY, a, address, cell->wcomp, cell->wpc, tensor);
+      if (vc[cell->wcomp] < cell->wclock)
+        report(c, write ? F_RACE_WAW : F_RACE_RAW, a, address, cell->wcomp, cell->wpc, tensor);
+      else if ((a->async & (1 | ASYNC_LENIENT)) && cell->wflags & W_GENERIC &&
+               vc[cell->wcomp + 1] < cell->wclock)
+        report(c, F_PROXY, a, address, cell->wcomp, cell->wpc, tensor);
     }
   } else if (!write && a->async != ASYNC_LENIENT) {
     report(c, tensor ? F_UNINIT_TMEM : F_UNINIT_SMEM, a, address, a->comp, -1, tensor);
   }
   if (!write) {
     int slot = -1;
-    for (int k = 0; k < 4; k++) if (cell->r[k].clock && cell->r[k].comp == a->comp) slot = k;
-    for (int k = 0; k < 4 && slot < 0; k++) if (!cell->r[k].clock || vc[cell->r[k].comp] >= cell->r[k].clock) slot = k;
+    for (int k = 0; k < 4; k++)
+      if (cell->r[k].clock && cell->r[k].comp == a->comp) slot = k;
+    for (int k = 0; k < 4 && slot < 0; k++)
+      if (!cell->r[k].clock || vc[cell->r[k].comp] >= cell->r[k].clock) slot = k;
     if (slot < 0) slot = a->pc & 3;
     cell->r[slot].clock = a->clock;
     cell->r[slot].comp = (u16)a->comp;
@@ -90,24 +103,33 @@ static void touch(Cluster* c, Cell* cell, u8 mask, int write, const Actor* a, u6
     return;
   }
   for (int k = 0; k < 4; k++) {
-    if (cell->r[k].clock && vc[cell->r[k].comp] < cell->r[k].clock) report(c, F_RACE_WAR, a, address, cell->r[k].comp, cell->r[k].pc, tensor);
+    if (cell->r[k].clock && vc[cell->r[k].comp] < cell->r[k].clock)
+      report(c, F_RACE_WAR, a, address, cell->r[k].comp, cell->r[k].pc, tensor);
     cell->r[k].clock = 0;
   }
   cell->wclock = a->clock;
   cell->wcomp = (u16)a->comp;
   cell->wmask = mask;
   cell->wpc = a->pc;
-  cell->wflags = (u8)(((!a->async || a->async == BY_BARRIER) && !tensor && a->comp % C_PER_WARP == C_GENERIC ? W_GENERIC : 0) | (write == 2 ? W_ATOMIC : 0));
+  cell->wflags =
+      (u8)(((!a->async || a->async == BY_BARRIER) && !tensor && a->comp % C_PER_WARP == C_GENERIC ? W_GENERIC
+                                                                                                  : 0) |
+           (write == 2 ? W_ATOMIC : 0));
 }
 
 void race_smem(Cluster* c, Cta* t, u32 offset, u32 bytes, int write, const Actor* a) {
   if (!races(c)) return;
   if (a->async != BY_BARRIER && offset < t->bars_to && offset + bytes > t->bars_from)
     for (u32 k = offset >> 3; k <= (offset + bytes - 1) >> 3; k++)
-      if (t->bar_at[k] && t->bars[t->bar_at[k] - 1].live) { report(c, F_BAR_DATA, a, (u64)t->rank << 24 | k << 3, a->comp, -1, 0); break; }
+      if (t->bar_at[k] && t->bars[t->bar_at[k] - 1].live) {
+        report(c, F_BAR_DATA, a, (u64)t->rank << 24 | k << 3, a->comp, -1, 0);
+        break;
+      }
   for (u32 g = offset >> 2; g <= (offset + bytes - 1) >> 2; g++) {
-    u32 lo = g << 2 < offset ? offset & 3 : 0, hi = (g << 2) + 4 > offset + bytes ? (offset + bytes) - (g << 2) : 4;
-    touch(c, &t->smem_cells[g], (u8)(((1u << hi) - 1) & ~((1u << lo) - 1)), write, a, (u64)t->rank << 24 | g << 2, 0);
+    u32 lo = g << 2 < offset ? offset & 3 : 0,
+        hi = (g << 2) + 4 > offset + bytes ? (offset + bytes) - (g << 2) : 4;
+    touch(c, &t->smem_cells[g], (u8)(((1u << hi) - 1) & ~((1u << lo) - 1)), write, a,
+          (u64)t->rank << 24 | g << 2, 0);
   }
 }
 
@@ -132,12 +154,16 @@ void stream_done(Warp* w, int component, u32 clock) {
 }
 
 void log_add(Log* g, u32 lane, u32 group, u32 clock) {
-  if (g->n == g->capacity) { g->capacity = g->capacity ? 2 * g->capacity : 64; g->entries = realloc(g->entries, (size_t)g->capacity * sizeof *g->entries); }
+  if (g->n == g->capacity) {
+    g->capacity = g->capacity ? 2 * g->capacity : 64;
+    g->entries = realloc(g->entries, (size_t)g->capacity * sizeof *g->entries);
+  }
   LogEntry e = {lane, group, clock};
   g->entries[g->n++] = e;
 }
 
-/* forgets what is in groups that may no longer be pending; returns the newest clock below which all is done */
+/* forgets what is in groups that may no longer be pending; returns the newest clock below which all is done
+ */
 u32 log_wait(Log* g, u32 lanes, const u32* groups, u32 pending, u32 newest) {
   int n = 0;
   u32 done = newest;
@@ -167,7 +193,10 @@ void race_ld_issued(Warp* w, const Ins* i, u32 seq) {
   const i32* dst = w->cta->cluster->program->ext + i->ext;
   w->ld_left[id] = 0;
   for (int k = 0; k < i->n; k++)
-    if (dst[k] >= 0) { w->ldmap[dst[k] / 128] = (u8)(id + 1); w->ld_left[id]++; }
+    if (dst[k] >= 0) {
+      w->ldmap[dst[k] / 128] = (u8)(id + 1);
+      w->ld_left[id]++;
+    }
   w->ld_live = 1;
 }
 
@@ -182,13 +211,15 @@ static void consume(Warp* w, i32 slot) { /* an ld counts as performed when all i
   if (w->ld_tail == w->clock[C_TLD]) w->ld_live = 0;
 }
 
-static void wgmma_touched(Warp* w, const Ins* i, i32 pc, i32 slot, int write) {
+static void wgmma_touched(Warp* w, i32 pc, i32 slot, int write) {
   u32 seq = w->wgmap[slot];
   if (!seq) return;
   u32 done = w->vc[comp_of(w, C_WGMMA)], number = seq & 0x7fffffff;
-  if (number <= done) { w->wgmap[slot] = 0; return; }
+  if (number <= done) {
+    w->wgmap[slot] = 0;
+    return;
+  }
   if (seq >> 31 && !write) return; /* reading A again is harmless */
-  (void)i;
   Fault* f = fault(w->cta->cluster, F_WGMMA_REG, w, pc, -1, 0);
   if (f) f->a = slot;
 }
@@ -202,8 +233,8 @@ void race_registers(Warp* w, const Ins* i, i32 pc) {
   }
   if (!p->uses_wgmma || i->op == OP_WG_MMA) return;
   if (w->wg_log.n) {
-    for (int k = 0; k < u->nsrc; k++) wgmma_touched(w, i, pc, p->use_ext[u->src + k], 0);
-    for (int k = 0; k < u->ndst; k++) wgmma_touched(w, i, pc, p->use_ext[u->dst + k], 1);
+    for (int k = 0; k < u->nsrc; k++) wgmma_touched(w, pc, p->use_ext[u->src + k], 0);
+    for (int k = 0; k < u->ndst; k++) wgmma_touched(w, pc, p->use_ext[u->dst + k], 1);
   }
   for (int k = 0; k < u->ndst; k++) w->stamp_of[p->use_ext[u->dst + k]] = w->now;
 }
@@ -247,16 +278,29 @@ void race_begin(Cluster* c) {
 }
 
 void race_end(Cluster* c) {
-  free(c->scratch_vc); free(c->barrier_acc); free(c->barrier_done);
+  free(c->scratch_vc);
+  free(c->barrier_acc);
+  free(c->barrier_done);
   for (int k = 0; k < c->nctas; k++) {
     Cta* t = &c->ctas[k];
-    free(t->smem_cells); free(t->tmem_cells);
+    free(t->smem_cells);
+    free(t->tmem_cells);
     for (int n = 0; n < NAMED_BARRIERS; n++) free(t->named[n].acc);
-    for (int b = 0; b < t->nbars; b++) { free(t->bars[b].acc); free(t->bars[b].done); free(t->bars[b].cum); }
+    for (int b = 0; b < t->nbars; b++) {
+      free(t->bars[b].acc);
+      free(t->bars[b].done);
+      free(t->bars[b].cum);
+    }
     for (int v = 0; v < t->nwarps; v++) {
       Warp* w = &t->warps[v];
-      free(w->vc); free(w->fence); free(w->ldmap); free(w->wgmap); free(w->stamp_of);
-      free(w->bulk_log.entries); free(w->cp_log.entries); free(w->wg_log.entries);
+      free(w->vc);
+      free(w->fence);
+      free(w->ldmap);
+      free(w->wgmap);
+      free(w->stamp_of);
+      free(w->bulk_log.entries);
+      free(w->cp_log.entries);
+      free(w->wg_log.entries);
     }
   }
 }

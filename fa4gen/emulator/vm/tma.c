@@ -4,7 +4,12 @@
 #define NONE ((i32)0x80000000)
 enum { GROUP2 = 1, MULTICAST = 2, OWN_CTA = 4, REDUCE = 8 };
 
-typedef struct { u8* base; int rank, type, z, swizzle, nan; i64 dim[5], stride[5]; u32 box[5], step[5]; } Map;
+typedef struct {
+  u8* base;
+  int rank, type, z, swizzle, nan;
+  i64 dim[5], stride[5];
+  u32 box[5], step[5];
+} Map;
 
 static int decode(Cluster* c, const Async* a, const u8* raw, Map* m) {
   static const u8 size[16] = {1, 2, 4, 4, 8, 8, 2, 4, 4, 8, 2, 0, 0, 0, 0, 0};
@@ -28,7 +33,10 @@ static int decode(Cluster* c, const Async* a, const u8* raw, Map* m) {
   }
   if (m->rank > 5 || !m->z || q[1] >> 11 & 3 || m->box[0] * (u32)m->z % 16) {
     Fault* f = fatal(c, F_DESCRIPTOR, a->warp, a->pc, a->lane, (u64)(uintptr_t)raw);
-    if (f) { f->a = 1; f->b = (i64)q[1]; }
+    if (f) {
+      f->a = 1;
+      f->b = (i64)q[1];
+    }
     return 0;
   }
   return 1;
@@ -36,10 +44,20 @@ static int decode(Cluster* c, const Async* a, const u8* raw, Map* m) {
 
 static inline u32 swizzle(u32 s, int mode) { return mode ? s ^ ((s >> 7 & ((1u << mode) - 1)) << 4) : s; }
 
-static u64 box_bytes(const Map* m) { return (u64)m->z * m->box[0] * m->box[1] * m->box[2] * m->box[3] * m->box[4]; }
+static u64 box_bytes(const Map* m) {
+  return (u64)m->z * m->box[0] * m->box[1] * m->box[2] * m->box[3] * m->box[4];
+}
 
-/* calls back for every 16-byte unit of the box: smem offset (swizzled), address of its first element or 0 where it is outside, elements inside */
-typedef struct { Cluster* c; Async* a; const Map* m; u8* smem; u32 dst; int store; } Walk;
+/* calls back for every 16-byte unit of the box: smem offset (swizzled), address of its first element or 0
+ * where it is outside, elements inside */
+typedef struct {
+  Cluster* c;
+  Async* a;
+  const Map* m;
+  u8* smem;
+  u32 dst;
+  int store;
+} Walk;
 
 static void reduce16(const Map* m, u32 op, u8* g, const u8* s, int bytes) {
   static const u8 kind[16] = {0, 0, 0, 1, 2, 3, 6, 4, 4, 5, 7, 0, 0, 0, 0, 0};
@@ -62,13 +80,19 @@ static void row(Walk* k, u32 lin, u8* g, int inside) {
     u8* s = k->smem + swizzle(lin, m->swizzle);
     i64 lo = x < 0 ? -x : 0, hi = m->dim[0] - x;
     if (hi > per) hi = per;
-    if (!inside || lo >= hi) { if (!k->store) { for (int b = 0; b < 16; b++) s[b] = m->nan ? 0xff : 0; } continue; }
+    if (!inside || lo >= hi) {
+      if (!k->store) {
+        for (int b = 0; b < 16; b++) s[b] = m->nan ? 0xff : 0;
+      }
+      continue;
+    }
     u8* at = g + (x + lo) * m->z;
     size_t bytes = (size_t)((hi - lo) * m->z);
     if (k->store && k->a->mods & REDUCE) reduce16(m, k->a->mods >> 8, at, s + lo * m->z, (int)bytes);
     else if (k->store) memcpy(at, s + lo * m->z, bytes);
     else {
-      if (bytes < 16) for (int b = 0; b < 16; b++) s[b] = m->nan ? 0xff : 0;
+      if (bytes < 16)
+        for (int b = 0; b < 16; b++) s[b] = m->nan ? 0xff : 0;
       memcpy(s + lo * m->z, at, bytes);
     }
   }
@@ -80,23 +104,42 @@ static int walk(Walk* k) {
   u32 pitch = m->box[0] * (u32)m->z, lin = k->dst;
   i64 first = a->coord[0] < 0 ? 0 : a->coord[0], last = a->coord[0] + m->box[0];
   if (last > m->dim[0]) last = m->dim[0];
-  for (u32 e = 0; e < m->box[4]; e++) for (u32 d = 0; d < m->box[3]; d++) for (u32 c = 0; c < m->box[2]; c++) for (u32 b = 0; b < m->box[1]; b++, lin += pitch) {
-    i64 x[5] = {0, a->coord[1] + (i64)b * m->step[1], a->coord[2] + (i64)c * m->step[2], a->coord[3] + (i64)d * m->step[3], a->coord[4] + (i64)e * m->step[4]};
-    int inside = first < last;
-    u8* g = m->base;
-    for (int n = 1; n < 5; n++) { inside &= x[n] >= 0 && x[n] < m->dim[n]; g += x[n] * m->stride[n]; }
-    if (inside && !global_at(k->c, a->warp, (u64)(uintptr_t)g + (u64)first * (u64)m->z, (u32)(last - first) * (u32)m->z, a->lane, a->pc, !k->store ? 0 : a->mods & REDUCE ? 2 : 1)) return 0;
-    row(k, lin, g, inside);
-  }
+  for (u32 e = 0; e < m->box[4]; e++)
+    for (u32 d = 0; d < m->box[3]; d++)
+      for (u32 c = 0; c < m->box[2]; c++)
+        for (u32 b = 0; b < m->box[1]; b++, lin += pitch) {
+          i64 x[5] = {0, a->coord[1] + (i64)b * m->step[1], a->coord[2] + (i64)c * m->step[2],
+                      a->coord[3] + (i64)d * m->step[3], a->coord[4] + (i64)e * m->step[4]};
+          int inside = first < last;
+          u8* g = m->base;
+          for (int n = 1; n < 5; n++) {
+            inside &= x[n] >= 0 && x[n] < m->dim[n];
+            g += x[n] * m->stride[n];
+          }
+          if (inside && !global_at(k->c, a->warp, (u64)(uintptr_t)g + (u64)first * (u64)m->z,
+                                   (u32)(last - first) * (u32)m->z, a->lane, a->pc,
+                                   !k->store          ? 0
+                                   : a->mods & REDUCE ? 2
+                                                      : 1))
+            return 0;
+          row(k, lin, g, inside);
+        }
   return 1;
 }
 
 /* the CTAs that a load writes to, and the barrier of each */
 static int targets(Cluster* c, const Async* a, Cta** data, Cta** bars) {
   int n = 0, rank = a->mods & OWN_CTA ? a->cta->rank : (int)(a->b >> 24), bar = (int)(a->c >> 24);
-  if (!(a->mods & MULTICAST)) { data[0] = &c->ctas[rank % c->nctas]; bars[0] = &c->ctas[bar % c->nctas]; return 1; }
+  if (!(a->mods & MULTICAST)) {
+    data[0] = &c->ctas[rank % c->nctas];
+    bars[0] = &c->ctas[bar % c->nctas];
+    return 1;
+  }
   for (int k = 0; k < c->nctas; k++)
-    if (a->mask >> k & 1) { data[n] = &c->ctas[k]; bars[n++] = &c->ctas[a->mods & GROUP2 ? (k & ~1) | (bar & 1) : k]; }
+    if (a->mask >> k & 1) {
+      data[n] = &c->ctas[k];
+      bars[n++] = &c->ctas[a->mods & GROUP2 ? (k & ~1) | (bar & 1) : k];
+    }
   return n;
 }
 
@@ -110,7 +153,10 @@ static void begin_load(Warp* w, Async* a, const Map* m) {
     if (!shared_at(w, (u32)data[k]->rank << 24 | offset, (u32)box_bytes(m), 1, a->lane, a->pc, &t)) return;
     Bar* b = bar_at(w, bars[k], (u32)a->c & 0xffffff, a->pc, a->lane);
     if (!b) return;
-    if (!(a->mods & GROUP2) && bars[k] != data[k]) { fatal(c, F_ILLEGAL, w, a->pc, a->lane, a->c); return; }
+    if (!(a->mods & GROUP2) && bars[k] != data[k]) {
+      fatal(c, F_ILLEGAL, w, a->pc, a->lane, a->c);
+      return;
+    }
     a->phase[data[k]->rank] = b->phase;
     if (!races(c)) continue;
     race_bar_use(w, bars[k], b, 1, a->pc, a->lane);
@@ -131,11 +177,12 @@ static void begin_store(Warp* w, Async* a, const Map* m) {
   race_smem(c, t, (u32)a->b & 0xffffff, (u32)box_bytes(m), 0, &actor);
 }
 
-/* o[1] smem, o[2] map, o[3] mbarrier, o[4] multicast mask; ext: coordinates; imm: smem offset, target: mbarrier offset, mods2: map offset */
+/* o[1] smem, o[2] map, o[3] mbarrier, o[4] multicast mask; ext: coordinates; imm: smem offset, target:
+ * mbarrier offset, mods2: map offset */
 void tma_issue(Warp* w, const Ins* i, u32 exec) {
   Cluster* c = w->cta->cluster;
   const i32* coords = c->program->ext + i->ext;
-  EACH(exec) {
+  EACH (exec) {
     int store = i->op == OP_TMA_STORE;
     Async* a = async_new(w, store ? A_TMA_STORE : A_TMA_LOAD, (int)l);
     a->mods = i->mods;
@@ -165,7 +212,11 @@ void tma_complete(Cluster* c, Async* a) {
   Map m;
   if (!decode(c, a, (const u8*)(uintptr_t)a->a, &m)) return;
   Walk k = {c, a, &m, NULL, (u32)a->b & 0xffffff, a->kind == A_TMA_STORE};
-  if (k.store) { k.smem = c->ctas[a->b >> 24].smem; walk(&k); return; }
+  if (k.store) {
+    k.smem = c->ctas[a->b >> 24].smem;
+    walk(&k);
+    return;
+  }
   Cta *data[16], *bars[16];
   int n = targets(c, a, data, bars);
   for (int t = 0; t < n; t++) {
@@ -173,7 +224,13 @@ void tma_complete(Cluster* c, Async* a) {
     if (!walk(&k)) return;
     Bar* b = bar_at(a->warp, bars[t], (u32)a->c & 0xffffff, a->pc, a->lane);
     if (!b) return;
-    if (b->phase != a->phase[data[t]->rank]) { Fault* f = fault(c, F_PHASE_BYTES, a->warp, a->pc, a->lane, a->c); if (f) { f->a = b->phase - b->base; f->b = a->phase[data[t]->rank] - b->base; } }
+    if (b->phase != a->phase[data[t]->rank]) {
+      Fault* f = fault(c, F_PHASE_BYTES, a->warp, a->pc, a->lane, a->c);
+      if (f) {
+        f->a = b->phase - b->base;
+        f->b = a->phase[data[t]->rank] - b->base;
+      }
+    }
     if (races(c)) publish_async(c, a, b->acc), vc_join(b->cum, a->vc, c->dims);
     bar_tx(c, bars[t], b, -(i64)box_bytes(&m), a->warp, a->pc, a->lane);
   }

@@ -5,76 +5,18 @@
 #include <stdint.h>
 #include <string.h>
 #include "opcodes.h"
-
-typedef uint8_t u8;
-typedef uint16_t u16;
-typedef uint32_t u32;
-typedef uint64_t u64;
-typedef int8_t i8;
-typedef int16_t i16;
-typedef int32_t i32;
-typedef int64_t i64;
+#include "program.h"
 
 #define FULL 0xffffffffu
 #define LANES for (int l = 0; l < 32; l++)
 #define EACH(mask) for (u32 m_ = (mask), l = 0; m_ && (l = __builtin_ctz(m_), 1); m_ &= m_ - 1)
 #define SHARED_WINDOW (1ull << 62) /* generic addresses that no host pointer can have */
 #define PARAM_WINDOW (1ull << 61)
-#define SHARED_BASE 0x400u /* the first 1024 bytes of the window belong to the system (measured on Hopper) */
+/* the first 1024 bytes of the window belong to the system (measured on Hopper) */
+#define SHARED_BASE 0x400u
 #define MAX_BARS 128
 #define NAMED_BARRIERS 16
 #define TMEM_COLUMNS 512
-
-/* ---- the program, as Python lays it out (decode/encoder.py) ---- */
-typedef struct {
-  u16 op, flags; /* flags: DEST_* of o[0] */
-  i32 guard;     /* -1, or predicate offset * 2 + negated */
-  i32 o[8];      /* operand: offset in the register file, or ~offset in the constants */
-  i32 ext, n;    /* a list of n more operands in `ext` */
-  i64 imm;
-  u32 mods;
-  i32 target;
-  u32 mods2;
-  i32 line;
-} Ins;
-enum { DEST_NONE, DEST_32, DEST_64, DEST_PRED };
-typedef struct { i32 src, nsrc, dst, ndst; } Uses; /* registers touched, in slots of 128 bytes */
-typedef struct { u64 address, bytes; u32 initialised; u32 pad; u32* shadow; } Range;
-
-typedef struct {
-  i32 kind, pc, other_pc, cta, warp, lane, other_cta, other_warp;
-  u64 address;
-  i64 a, b, c, d;
-} Fault;
-
-typedef struct {
-  const Ins* ins;
-  const i32* ext;
-  const char* consts;
-  const Uses* uses;
-  const i32* use_ext;
-  const u8* params;
-  i32 count, reg_bytes, param_bytes, smem_bytes, nspecials;
-  const i32* specials; /* pairs: which, offset */
-  i32 uses_wgmma, sm100;
-} Program;
-
-typedef struct {
-  Program program;
-  u32 grid[3], block[3], cluster[3];
-  u64 seed;
-  i32 races, resident;
-  i32 nranges;
-  Range* ranges;
-  u64 spin_limit;
-  /* results */
-  Fault* faults;
-  i32 max_faults, nfaults;
-  u64* op_counts; /* per statement */
-  u64 instructions, clusters_done;
-  i32 deadlocked, stop;
-  u64 next_cluster; /* shared by the workers */
-} Launch;
 
 /* ---- synchronisation objects ---- */
 typedef struct {
@@ -86,9 +28,9 @@ typedef struct {
   u32 init_clock;
   i32 init_pc;
   u64 arrived, arrived_before; /* warps of the CTA that arrived, bit by warp in cluster (64 at most) */
-  u32 waiting;                 /* parked warps on it, number */
-  u32 *acc, *done, *cum;       /* vector clocks */
-  u32 wait_clock[2][64];       /* clock at which each warp waited successfully, by phase parity */
+  u32 waiting; /* parked warps on it, number */
+  u32 *acc, *done, *cum; /* vector clocks */
+  u32 wait_clock[2][64]; /* clock at which each warp waited successfully, by phase parity */
   u32 wait_phase[2][64];
 } Bar;
 
@@ -101,7 +43,17 @@ typedef struct {
 struct Cta;
 struct Cluster;
 
-typedef struct { u32 wclock; u16 wcomp; u8 wmask, wflags; i32 wpc; struct { u32 clock; u16 comp, pad; i32 pc; } r[4]; } Cell;
+typedef struct {
+  u32 wclock;
+  u16 wcomp;
+  u8 wmask, wflags;
+  i32 wpc;
+  struct {
+    u32 clock;
+    u16 comp, pad;
+    i32 pc;
+  } r[4];
+} Cell;
 
 typedef struct {
   const u32* vc;
@@ -112,13 +64,30 @@ typedef struct {
 enum { ASYNC_LENIENT = 2, BY_BARRIER = 4 /* the initialisation of a barrier */ };
 
 /* components of a vector clock that every warp owns */
-enum { C_GENERIC, C_FENCED, C_INIT, C_TLD, C_TST, C_PIPE, C_BULK, C_WGMMA, C_CPASYNC, C_EXECUTED, C_PER_WARP };
+enum {
+  C_GENERIC,
+  C_FENCED,
+  C_INIT,
+  C_TLD,
+  C_TST,
+  C_PIPE,
+  C_BULK,
+  C_WGMMA,
+  C_CPASYNC,
+  C_EXECUTED,
+  C_PER_WARP
+};
 
 enum { READY, ON_MBAR, ON_NAMED, ON_CLUSTER, POLLING, EXITED };
 
 /* which operations of a stream of commit groups a thread has not waited for (races only) */
-typedef struct { u32 lane, group, clock; } LogEntry;
-typedef struct { LogEntry* entries; i32 n, capacity; } Log;
+typedef struct {
+  u32 lane, group, clock;
+} LogEntry;
+typedef struct {
+  LogEntry* entries;
+  i32 n, capacity;
+} Log;
 
 typedef struct Warp {
   struct Cta* cta;
@@ -138,11 +107,11 @@ typedef struct Warp {
   /* asynchronous streams of this warp */
   u32 clock[C_PER_WARP];
   u32 bulk_group[32], cp_group[32], wg_group; /* committed groups, per lane; of the warp */
-  struct TstOp *tst;
+  struct TstOp* tst;
   i32 ntst, captst;
   /* races only */
   u32 *vc, *fence;
-  u8* ldmap;      /* pending tensor memory load per register slot */
+  u8* ldmap; /* pending tensor memory load per register slot */
   u32 ld_left[256], ld_tail;
   i32 ld_live, wg_live;
   Log bulk_log, cp_log, wg_log;
@@ -150,15 +119,36 @@ typedef struct Warp {
   u32 wg_fence_stamp, now;
 } Warp;
 
-typedef struct TstOp { u32 lane, column; i32 rows; u32 count; u32 clock; u32* data; } TstOp;
+typedef struct TstOp {
+  u32 lane, column;
+  i32 rows;
+  u32 count;
+  u32 clock;
+  u32* data;
+} TstOp;
 
-enum { A_TMA_LOAD, A_TMA_STORE, A_BULK_G2S, A_BULK_S2S, A_BULK_S2G, A_MMA, A_TC_CP, A_TC_COMMIT, A_TC_SHIFT, A_CP_ASYNC, A_CP_ARRIVE, A_WGMMA, A_ST_ASYNC, A_CLC };
+enum {
+  A_TMA_LOAD,
+  A_TMA_STORE,
+  A_BULK_G2S,
+  A_BULK_S2S,
+  A_BULK_S2G,
+  A_MMA,
+  A_TC_CP,
+  A_TC_COMMIT,
+  A_TC_SHIFT,
+  A_CP_ASYNC,
+  A_CP_ARRIVE,
+  A_WGMMA,
+  A_ST_ASYNC,
+  A_CLC
+};
 typedef struct Async {
   i32 kind, pc, lane;
   Warp* warp;
   struct Cta* cta;
   u64 due;
-  u32 group;   /* bulk or wgmma group */
+  u32 group; /* bulk or wgmma group */
   u32 clock;
   i32 coord[5];
   u64 a, b, c, d, e;
@@ -174,7 +164,7 @@ typedef struct Cta {
   u64 linear;
   u8* smem;
   i32 smem_bytes; /* legal end of the window */
-  u16* bar_at;    /* by address / 8: index + 1 */
+  u16* bar_at; /* by address / 8: index + 1 */
   Bar* bars;
   i32 nbars;
   u32 bars_from, bars_to; /* the span of shared memory that barriers lie in */
@@ -193,7 +183,7 @@ typedef struct Cta {
 typedef struct Cluster {
   Launch* launch;
   const Program* program;
-  u64 index, rng, step, progress, timeout_rounds, since_progress, last_progress;
+  u64 index, rng, step, progress, timeout_rounds, last_progress;
   i32 nctas, nwarps, fatal, dims, depth;
   Cta* ctas;
   Async *pending, *free_ops; /* unordered */
@@ -209,10 +199,41 @@ typedef struct Cluster {
 
 /* ---- faults ---- */
 enum {
-  F_BOUNDS = 1, F_MISALIGNED, F_ILLEGAL, F_UNKNOWN, F_DIVERGED, F_OVER_ARRIVAL, F_TX_RANGE, F_LAPPED, F_BAR_UNINIT, F_BAR_REINIT,
-  F_NAMED_COUNT, F_NAMED_OVER, F_RACE_RAW, F_RACE_WAR, F_RACE_WAW, F_PROXY, F_UNINIT_SMEM, F_UNINIT_TMEM, F_UNINIT_GLOBAL,
-  F_TMEM_ALLOC, F_TMEM_LANE, F_TMEM_LEAK, F_DESCRIPTOR, F_INIT_FENCE, F_WGMMA_REG, F_WGMMA_FENCE, F_EXIT_PENDING, F_DEADLOCK, F_LIVELOCK,
-  F_GLOBAL_RACE, F_TRAP, F_CLUSTER_EXITED, F_REGISTERS, F_PHASE_BYTES, F_BAR_DATA
+  F_BOUNDS = 1,
+  F_MISALIGNED,
+  F_ILLEGAL,
+  F_UNKNOWN,
+  F_DIVERGED,
+  F_OVER_ARRIVAL,
+  F_TX_RANGE,
+  F_LAPPED,
+  F_BAR_UNINIT,
+  F_BAR_REINIT,
+  F_NAMED_COUNT,
+  F_NAMED_OVER,
+  F_RACE_RAW,
+  F_RACE_WAR,
+  F_RACE_WAW,
+  F_PROXY,
+  F_UNINIT_SMEM,
+  F_UNINIT_TMEM,
+  F_UNINIT_GLOBAL,
+  F_TMEM_ALLOC,
+  F_TMEM_LANE,
+  F_TMEM_LEAK,
+  F_DESCRIPTOR,
+  F_INIT_FENCE,
+  F_WGMMA_REG,
+  F_WGMMA_FENCE,
+  F_EXIT_PENDING,
+  F_DEADLOCK,
+  F_LIVELOCK,
+  F_GLOBAL_RACE,
+  F_TRAP,
+  F_CLUSTER_EXITED,
+  F_REGISTERS,
+  F_PHASE_BYTES,
+  F_BAR_DATA
 };
 Fault* fault(Cluster*, i32 kind, const Warp*, i32 pc, i32 lane, u64 address);
 Fault* fatal(Cluster*, i32 kind, const Warp*, i32 pc, i32 lane, u64 address);
@@ -220,8 +241,15 @@ void report_deadlock(Cluster*);
 
 /* ---- shared helpers of the machine ---- */
 static inline char* ref(const Warp* w, i32 o);
-static inline u32 rnd(Cluster* c) { c->rng ^= c->rng << 13; c->rng ^= c->rng >> 7; c->rng ^= c->rng << 17; return (u32)(c->rng >> 24); }
-static inline char* ref_of(char* regs, const char* consts, i32 o) { return o >= 0 ? regs + o : (char*)consts + ~o; }
+static inline u32 rnd(Cluster* c) {
+  c->rng ^= c->rng << 13;
+  c->rng ^= c->rng >> 7;
+  c->rng ^= c->rng << 17;
+  return (u32)(c->rng >> 24);
+}
+static inline char* ref_of(char* regs, const char* consts, i32 o) {
+  return o >= 0 ? regs + o : (char*)consts + ~o;
+}
 static inline char* ref(const Warp* w, i32 o) { return ref_of(w->regs, w->cta->cluster->program->consts, o); }
 static inline u32* r32(const Warp* w, i32 o) { return (u32*)ref(w, o); }
 static inline u64* r64(const Warp* w, i32 o) { return (u64*)ref(w, o); }
@@ -294,17 +322,23 @@ void clc_operation(Warp*, const Ins*, u32 exec);
 void clc_complete(Cluster*, Async*);
 
 /* descriptor.c */
-typedef struct { Cta* cta; u64 descriptor; int first_row, rows, k_bytes, mn_major, elem_bytes, format, negate; int hopper; } Operand;
+typedef struct {
+  Cta* cta;
+  u64 descriptor;
+  int first_row, rows, k_bytes, mn_major, elem_bytes, format, negate;
+  int hopper;
+} Operand;
 enum { FMT_F16, FMT_BF16, FMT_TF32, FMT_E4M3, FMT_E5M2, FMT_U8, FMT_S8 };
 int operand_units(Cluster*, const Warp*, i32 pc, int lane, const Operand*, u32* offsets);
-int operand_gather(Cluster*, const Warp*, i32 pc, int lane, const Operand*, float* out, int transposed, int pitch);
+int operand_gather(Cluster*, const Warp*, i32 pc, int lane, const Operand*, float* out, int transposed,
+                   int pitch);
 void operand_race(Cluster*, const Warp*, i32 pc, int lane, const Operand*, int is_a, const Actor*);
 void multiply(float* d, const float* a, const float* bt, int m, int n, int k, int pitch);
 
 /* tcgen05.c, tmem.c */
 int tmem_manage(Warp*, const Ins*, u32 exec);
 void tmem_access(Warp*, const Ins*, u32 exec);
-void tmem_flush(Warp*, int all);
+void tmem_flush(Warp*);
 void tcgen05_issue(Warp*, const Ins*, u32 exec);
 void tcgen05_complete(Cluster*, Async*);
 int tmem_check(Cluster*, Cta*, const Warp*, i32 pc, int lane, u32 column, u32 count);
@@ -317,7 +351,8 @@ void wgmma_complete(Cluster*, Async*);
 void race_begin(Cluster*);
 void race_end(Cluster*);
 void vc_join(u32* into, const u32* from, int dims);
-void warp_release(Warp*); /* the warp's clock moves on: later accesses are not covered by what was published */
+void warp_release(
+    Warp*); /* the warp's clock moves on: later accesses are not covered by what was published */
 void publish(Warp*, u32* into, int relaxed);
 void acquire(Warp*, const u32* from);
 u32* vc_snapshot(Warp*);
@@ -337,7 +372,9 @@ Fault* fault_pair(Cluster*, i32 kind, const Warp*, i32 pc, i32 lane, u64 address
 void race_bar_use(Warp*, Cta*, Bar*, int async, i32 pc, int lane);
 int comp_of(const Warp*, int component);
 
-/* scheduler.c */
+/* cluster.c, scheduler.c */
+void begin_cluster(Cluster*, Launch*, u64 index);
+void end_cluster(Cluster*);
 int run_launch(Launch*);
 void wake_bar(Cluster*, Bar*);
 static inline void progressed(Cluster* c) { c->progress++; }

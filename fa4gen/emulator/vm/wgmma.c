@@ -1,11 +1,13 @@
-/* The Hopper tensor core: wgmma, executed warp by warp (each owns 16 rows), at issue or at the thread's wait. */
+/* The Hopper tensor core: wgmma, executed warp by warp (each owns 16 rows), at issue or at the thread's wait.
+ */
 #include <stdlib.h>
 #include "vm.h"
 
 #define NONE ((i32)0x80000000)
 
-/* ext: n accumulator registers, then 4 of A if it is in registers; o[1] A descriptor or NONE, o[2] B descriptor, o[3] scale-d predicate;
- * mods: format | N << 8 | a_major << 20 | b_major << 21 | negate a << 22 | negate b << 23 | f16 accumulators << 24 */
+/* ext: n accumulator registers, then 4 of A if it is in registers; o[1] A descriptor or NONE, o[2] B
+ * descriptor, o[3] scale-d predicate; mods: format | N << 8 | a_major << 20 | b_major << 21 | negate a << 22
+ * | negate b << 23 | f16 accumulators << 24 */
 static void operands(const Warp* w, const Ins* i, Operand* a, Operand* b) {
   static const int size[] = {2, 2, 4, 1, 1, 1, 1};
   int format = i->mods & 15, N = i->mods >> 8 & 511;
@@ -30,7 +32,10 @@ static void operands(const Warp* w, const Ins* i, Operand* a, Operand* b) {
 static void issue(Warp* w, const Ins* i, u32 exec) {
   Cluster* c = w->cta->cluster;
   i32 pc = (i32)(i - c->program->ins);
-  if (exec != FULL) { fatal(c, F_DIVERGED, w, pc, -1, exec); return; }
+  if (exec != FULL) {
+    fatal(c, F_DIVERGED, w, pc, -1, exec);
+    return;
+  }
   Async* op = async_new(w, A_WGMMA, -1);
   op->a = (u64)(uintptr_t)i;
   op->b = i->o[1] == NONE ? 0 : lane64(w, i->o[1], 0);
@@ -66,7 +71,10 @@ static void register_operand(const Warp* w, const Ins* i, const Operand* a, floa
         switch (a->format) {
           case FMT_BF16: f = bf16_to_float(v & 0xffff); break;
           case FMT_F16: f = half_to_float(v & 0xffff); break;
-          case FMT_TF32: v = r[l] & ~0x1fffu; memcpy(&f, &v, 4); break;
+          case FMT_TF32:
+            v = r[l] & ~0x1fffu;
+            memcpy(&f, &v, 4);
+            break;
           case FMT_E4M3: f = e4m3_to_float(v & 255); break;
           case FMT_E5M2: f = e5m2_to_float(v & 255); break;
           case FMT_U8: f = (float)(v & 255); break;
@@ -96,10 +104,12 @@ void wgmma_complete(Cluster* c, Async* op) {
   for (int r = 0; r < i->n; r++) {
     u32* d = r32(w, regs[r]);
     for (int l = 0; l < 32; l++) {
-      int reg = half ? 2 * r : r, row = l / 4 + 8 * ((reg / 2) % 2), col = 8 * (reg / 4) + 2 * (l % 4) + reg % 2;
+      int reg = half ? 2 * r : r, row = l / 4 + 8 * ((reg / 2) % 2),
+          col = 8 * (reg / 4) + 2 * (l % 4) + reg % 2;
       float v = D[row * pitch + col], old;
       if (half) {
-        float x = v + (op->d ? half_to_float(d[l] & 0xffff) : 0), y = D[row * pitch + col + 1] + (op->d ? half_to_float(d[l] >> 16) : 0);
+        float x = v + (op->d ? half_to_float(d[l] & 0xffff) : 0),
+              y = D[row * pitch + col + 1] + (op->d ? half_to_float(d[l] >> 16) : 0);
         d[l] = float_to_half(y) << 16 | float_to_half(x);
         continue;
       }
@@ -119,7 +129,8 @@ void wgmma_operation(Warp* w, const Ins* i, u32 exec) {
     case OP_WG_WAIT: {
       u32 pending = (u32)i->imm, below = w->wg_group > pending ? w->wg_group - pending : 0;
       async_drain_warp(w, 1u << A_WGMMA, -1, below);
-      if (races(c)) stream_done(w, C_WGMMA, log_wait(&w->wg_log, 1, &w->wg_group, pending, w->clock[C_WGMMA]));
+      if (races(c))
+        stream_done(w, C_WGMMA, log_wait(&w->wg_log, 1, &w->wg_group, pending, w->clock[C_WGMMA]));
     }
   }
 }
