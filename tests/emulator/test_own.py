@@ -12,22 +12,28 @@ from fa4gen import driver
 from fa4gen.emit.render import render
 from fa4gen.emulator import Emulator
 from fa4gen.emulator.attention import AttentionProblem, judge_forward, make_inputs
+from fa4gen.emulator.report import Report
+from fa4gen.ir.schedule import Schedule
 from fa4gen.options import Options
-from fa4gen.runtime.compile import Request, compile_cached
+from fa4gen.runtime.compile import Compiled, Request, compile_cached
 
 SCHEDULES = Path(__file__).parents[2] / "schedules"
 PAIRS = ((129, 300), (300, 513), (513, 129))
+
+
+def build(name: str, causal: str) -> tuple[Schedule, Compiled]:
+    pytest.importorskip("cutlass")
+    checked = driver.check(SCHEDULES / f"{name}.yaml", settings={"causal": causal})
+    schedule, text = checked.schedule, render(checked.program).text
+    request = Request(name=schedule.name, target=schedule.target, text=text)
+    return schedule, compile_cached(request, Options.from_environment())
 
 
 @pytest.mark.dsl
 @pytest.mark.parametrize("causal", ["false", "true"])
 @pytest.mark.parametrize("name", sorted(p.stem for p in SCHEDULES.glob("*.yaml")))
 def test_a_shipped_schedule_is_right_and_without_a_fault(name: str, causal: str) -> None:
-    pytest.importorskip("cutlass")
-    checked = driver.check(SCHEDULES / f"{name}.yaml", settings={"causal": causal})
-    schedule, text = checked.schedule, render(checked.program).text
-    request = Request(name=schedule.name, target=schedule.target, text=text)
-    made = compile_cached(request, Options.from_environment())
+    schedule, made = build(name, causal)
     emulator = Emulator(target=schedule.target, seed=len(name))
     fwd = emulator.load(made.shared_object, ptx=[made.ptx])["fwd"]
     for sq, sk in PAIRS:
@@ -46,3 +52,26 @@ def test_a_shipped_schedule_is_right_and_without_a_fault(name: str, causal: str)
         report.raise_if_faulty()
         assert not report.warnings
         assert all(v.right for v in judge_forward(problem, x, out, lse))
+
+
+@pytest.mark.dsl
+def test_one_seed_is_one_run_whatever_the_processes_and_the_race_detection() -> None:
+    schedule, made = build("fwd_hd64", "true")
+    problem = AttentionProblem(
+        heads=2, seqlen_q=300, seqlen_k=300, head_dim=64, head_dim_v=64, causal=True
+    )
+    x = make_inputs(problem, 0)
+
+    def run(**asked: int | bool) -> tuple[torch.Tensor, torch.Tensor, Report]:
+        emulator = Emulator(target=schedule.target, **asked)
+        out, lse = torch.full_like(x.q, float("nan")), torch.full((1, 2, 300), float("nan"))
+        fwd = emulator.load(made.shared_object, ptx=[made.ptx])["fwd"]
+        return out, lse, fwd(x.q, x.k, x.v, out, lse, problem.scale, 2)
+
+    out, lse, report = run(seed=5)
+    for asked in ({"seed": 5}, {"seed": 5, "processes": 2}, {"seed": 5, "races": False}):
+        again_out, again_lse, again = run(**asked)
+        assert torch.equal(again_out, out)
+        assert torch.equal(again_lse, lse)
+        assert again.opcodes == report.opcodes
+    assert run(seed=6)[2].opcodes != report.opcodes  # another interleaving: other numbers of polls
