@@ -171,10 +171,12 @@ def launcher(
         "softmax_scale": scale,
         "scale_log2": scale * math.log2(math.e),
         "num_sms": num_sms,
-        "counter": tensors["lse"].new_zeros(1).int(),  # of a dynamic tile scheduler
         "max_seqlen_q": case["seqlen_q"],
         "causal": case["causal"],
     }
+
+    if "counter" in kernel["arguments"]:  # of a dynamic tile scheduler
+        values["counter"] = tensors["lse"].new_zeros(1).int()
 
     def argument(a: Any) -> Any:
         return None if a is None else values[a] if isinstance(a, str) else tuple(map(argument, a))
