@@ -58,7 +58,8 @@ def _serves(tree: Map, env: Environment) -> Serves:
 def _problem(serves: Serves, asked: Mapping[str, Scalar], bag: Bag) -> dict[str, Value]:
     """One value for each of `PROBLEM`: what is asked for if it is served, else the first served.
 
-    `head_dim_v` is `head_dim` where it is neither asked for nor said to be served. None where `serves` is at fault.
+    `head_dim_v` is `head_dim` where it is neither asked for nor said to be served. None where
+    `serves` is at fault.
     """
     env = Environment(params=_EMPTY, problem={}, mask="full", bag=bag)
     problem: dict[str, Value] = dict.fromkeys(PROBLEM)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from fa4gen.diag import Diagnostic, Note
 from fa4gen.dtypes import resolve
-from fa4gen.ir.ops import KINDS, Unit
 from fa4gen.ir.geometry import padded
+from fa4gen.ir.ops import KINDS, Unit
 from fa4gen.ir.schedule import Buffer, Operation, Schedule, Space
 from fa4gen.target import Target
 
@@ -64,6 +64,16 @@ def _product(schedule: Schedule, target: Target, operation: Operation) -> Iterat
             notes=_notes(a, b, result),
             fix=f"{_tile(a)} and {_tile(result)} ask for {expected[0]} x {expected[1]}",
         )
+    tile, dim = (a, schedule.head_dim) if operation.writes else (result, schedule.head_dim_v)
+    if tile.tile[1] != dim:
+        which = "head_dim" if tile is a else "head_dim_v"
+        yield Diagnostic(
+            code="FA0411",
+            title=f"`{operation.name}`: {_tile(tile)} has {tile.tile[1]} columns, {which} is {dim}",
+            span=operation.span,
+            notes=_notes(tile),
+            fix=f"write `{which}` for the columns of `{tile.name}`",
+        )
     yield from _instruction(target, operation, (m, n, k))
     yield from _types(schedule, operation, (a, b), result)
 
@@ -71,7 +81,11 @@ def _product(schedule: Schedule, target: Target, operation: Operation) -> Iterat
 def _instruction(
     target: Target, operation: Operation, mnk: tuple[int, int, int]
 ) -> Iterator[Diagnostic]:
-    m, n, k = mnk[0], padded(mnk[1]), padded(mnk[2])  # what TMA fills up with zeros
+    m, n, k = mnk
+    if operation.writes:  # TMA fills up head dims with zeros; keys it does not
+        k = padded(k)
+    else:
+        n = padded(n)
     shape = target.matrix
     if (
         m == shape.m
@@ -82,8 +96,9 @@ def _instruction(
         return
     yield Diagnostic(
         code="FA0412",
-        title=f"`{operation.name}` has {m} rows, {mnk[1]} columns and sums {mnk[2]}; {shape.instruction} has "
-        f"{shape.m} rows, up to {shape.n_max} columns by {shape.n_step}, and sums by {shape.k}",
+        title=f"`{operation.name}` has {m} rows, {mnk[1]} columns and sums {mnk[2]}; "
+        f"{shape.instruction} has {shape.m} rows, up to {shape.n_max} columns by {shape.n_step}, "
+        f"and sums by {shape.k}",
         span=operation.span,
     )
 

@@ -90,7 +90,7 @@ def tile_bytes(buffer: Buffer, schedule: Schedule) -> int:
     size = resolve(buffer.dtype, schedule.dtype).bits // 8
     if size != 2:
         return rows * cols * size
-    home = schedule.buffer_of(buffer.overlays).tile if buffer.overlays else ()
+    home = next((b.tile for b in schedule.buffers if b.name == buffer.overlays), ())
     like = Boxes(rows=home[0], columns=home[1]).width if len(home) == 2 else 0
     return Boxes(rows=rows, columns=cols, like=like).tile_bytes
 

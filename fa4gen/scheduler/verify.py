@@ -6,17 +6,19 @@ from fa4gen.ir.schedule import Schedule
 from fa4gen.ir.verified import Verified
 from fa4gen.target import find_target
 
-from . import check_memory, check_names, check_roles, check_shapes
+from . import check_dataflow, check_memory, check_names, check_roles, check_shapes
 from .check_program import check_program, facts
 
 
 def verify_schedule(schedule: Schedule) -> Verified[Schedule]:
     """A schedule whose names, roles, memory and shapes are consistent.
 
-    Raises Fa4genError: FA02xx; where all names are right, FA04xx and FA05xx together.
+    Raises Fa4genError: names (FA02xx), then dataflow (FA02xx), then FA04xx and FA05xx.
     """
     target = find_target(schedule.target)
     if found := check_names.check(schedule, target):
+        raise Fa4genError(found)
+    if found := check_dataflow.check(schedule, target):
         raise Fa4genError(found)
     found = [
         d for c in (check_roles, check_memory, check_shapes) for d in c.check(schedule, target)

@@ -71,10 +71,10 @@ def test_an_overlay_takes_no_bytes_of_its_own() -> None:
     assert place(apart).smem_bytes - place(s).smem_bytes == 2 * 64 * 128 * 2
 
 
-def test_rows_are_filled_up_to_swizzle_rows() -> None:
+def test_rows_are_filled_up_to_whole_steps_of_the_product() -> None:
     s = with_buffer(blackwell(), "q", tile=(128, 72))
     placed = {p.buffer: p.tile_bytes for p in smem_placements(s, BLACKWELL, {})}
-    assert placed["q"] == 128 * 128 * 2
+    assert placed["q"] == 128 * 80 * 2
 
 
 def test_columns_are_placed_when_they_are_left_out() -> None:

@@ -1,0 +1,181 @@
+"""Dataflow: the operations together are attention, each done once, on the tiles that it means.
+
+What passes through buffers is ordered by barriers, and judged by the proof. What passes through
+registers needs one role, and an order within it: that is judged here.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from fa4gen.diag import Diagnostic, Note
+from fa4gen.ir.ops import KINDS
+from fa4gen.ir.schedule import Operation, Schedule, Space, Step
+from fa4gen.target import Target
+
+LOADED = ("Q", "K", "V")
+OUTPUTS = ("lse",)
+_STATISTICS = "the row statistics"
+
+# What the operands of each kind are; a product that writes is Q K^T, one that updates is P V.
+_MEANINGS: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("row_max", "reads"): "S",
+        ("online_softmax", "updates"): "S",
+        ("rescale_factor", "writes"): _STATISTICS,
+        ("read_scale", "reads"): _STATISTICS,
+        ("write_stats", "writes"): _STATISTICS,
+        ("scale_rows", "updates"): "O",
+        ("exp2_convert", "writes"): "P",
+        ("convert", "reads"): "S",
+        ("convert", "writes"): "P",
+        ("normalise_store", "writes"): "the output tile",
+        ("tma_store", "reads"): "the output tile",
+    }
+)
+
+# Values in registers: a kind, and those that it takes values from, for the same block.
+_TAKES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "rescale_factor": ("row_max",),
+        "exp2_convert": ("row_max", "rescale_factor"),
+        "row_sum": ("exp2_convert",),
+        "write_stats": ("row_sum",),
+        "convert": ("online_softmax",),
+        "scale_rows": ("read_scale", "online_softmax"),
+    }
+)
+
+_BLACKWELL = (
+    "row_max", "rescale_factor", "exp2_convert", "row_sum", "write_stats", "read_scale",
+    "scale_rows", "normalise_store", "tma_store",
+)  # fmt: skip
+_HOPPER = ("online_softmax", "convert", "scale_rows", "normalise_store", "tma_store")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Use:
+    """An item, what it means there, and the operation that says so."""
+
+    item: str
+    meaning: str
+    operation: Operation
+
+
+def check(schedule: Schedule, target: Target) -> list[Diagnostic]:
+    """All faults of dataflow, for a schedule whose names are right: FA0222-FA0224."""
+    return [
+        *_complete(schedule, _BLACKWELL if target.tmem_columns else _HOPPER),
+        *_once(schedule),
+        *_meanings(schedule),
+        *_registers(schedule),
+    ]
+
+
+def _complete(schedule: Schedule, kinds: tuple[str, ...]) -> Iterator[Diagnostic]:
+    """Each step of the algorithm is there, once."""
+    found: dict[str, list[Operation]] = {name: [] for name in (*kinds, "Q K^T", "P V")}
+    for operation in schedule.operations:
+        product = KINDS[operation.kind].product
+        name = ("Q K^T" if operation.writes else "P V") if product else operation.kind
+        if name in found:
+            found[name].append(operation)
+    for name, operations in found.items():
+        if not operations:
+            title = f"attention needs {f'`{name}`' if name in KINDS else f'a product {name}'}"
+            yield Diagnostic(code="FA0223", title=title, span=schedule.span)
+        for again in operations[1:]:
+            title = f"`{again.name}` does what `{operations[0].name}` does already"
+            note = Note(text=f"`{operations[0].name}`", span=operations[0].span)
+            yield Diagnostic(code="FA0223", title=title, span=again.span, notes=(note,))
+
+
+def _once(schedule: Schedule) -> Iterator[Diagnostic]:
+    """An operation of an instance is one step of its role."""
+    for steps in schedule.steps:
+        seen: dict[tuple[str, int | None], Step] = {}
+        for step in steps.all():
+            key = (step.operation, step.instance)
+            if key in seen:
+                at = f"[{step.instance}]" if step.instance is not None else ""
+                note = Note(text="the first time", span=seen[key].span)
+                title = f"`{step.operation}{at}` is done twice"
+                yield Diagnostic(code="FA0223", title=title, span=step.span, notes=(note,))
+            seen.setdefault(key, step)
+
+
+def _uses(schedule: Schedule) -> Iterator[_Use]:
+    for o in schedule.operations:
+        if KINDS[o.kind].product:
+            a, b, result = ("Q", "K", "S") if o.writes else ("P", "V", "O")
+            for item, meaning in ((o.a, a), (o.b, b), ((o.writes or o.updates)[0], result)):
+                yield _Use(item=item or "", meaning=meaning, operation=o)
+            continue
+        for key, items in (("reads", o.reads), ("writes", o.writes), ("updates", o.updates)):
+            for item in (i for i in items if i not in OUTPUTS):
+                if o.kind == "normalise_store" and key == "reads":
+                    smem = schedule.buffer_of(item).space is Space.SMEM
+                    yield _Use(item=item, meaning=_STATISTICS if smem else "O", operation=o)
+                elif (o.kind, key) in _MEANINGS:
+                    yield _Use(item=item, meaning=_MEANINGS[o.kind, key], operation=o)
+
+
+def _meanings(schedule: Schedule) -> Iterator[Diagnostic]:
+    """Each tile means one thing, and each thing is one tile; Q, K and V are what is loaded."""
+    by_item: dict[str, _Use] = {}
+    by_meaning: dict[str, _Use] = {}
+    for use in _uses(schedule):
+        first = by_item.setdefault(use.item, use)
+        other = by_meaning.setdefault(use.meaning, use)
+        if first.meaning != use.meaning:
+            yield _conflict(use, first, f"`{use.item}` is {first.meaning}")
+        elif other.item != use.item:
+            yield _conflict(use, other, f"{use.meaning} is `{other.item}`")
+    for o in schedule.operations:
+        if o.kind == "tma_load":
+            use_ = by_item.get(o.writes[0])
+            if use_ and use_.meaning not in LOADED:
+                loaded = _Use(item=o.writes[0], meaning="loaded", operation=o)
+                yield _conflict(loaded, use_, f"`{use_.item}` is {use_.meaning}")
+    filled = {o.writes[0] for o in schedule.operations if o.kind == "tma_load"}
+    for meaning in LOADED:
+        use_ = by_meaning.get(meaning)
+        if use_ and use_.item not in filled and by_item[use_.item] is use_:
+            title = f"`{use_.item}` is {meaning} for `{use_.operation.name}`, and nobody loads it"
+            yield Diagnostic(code="FA0222", title=title, span=use_.operation.span)
+
+
+def _conflict(use: _Use, other: _Use, fact: str) -> Diagnostic:
+    claim = "is loaded" if use.meaning == "loaded" else f"takes `{use.item}` for {use.meaning}"
+    return Diagnostic(
+        code="FA0222",
+        title=f"`{use.operation.name}` {claim}; {fact} for `{other.operation.name}`",
+        span=use.operation.span,
+        notes=(Note(text=f"`{other.operation.name}`", span=other.operation.span),),
+    )
+
+
+def _registers(schedule: Schedule) -> Iterator[Diagnostic]:
+    """Who takes a value from registers is of the same role, and comes later for the same block."""
+    places = {
+        s.operation: (section, -s.ahead, n)
+        for steps in schedule.steps
+        for section, found in enumerate((steps.tile, steps.block, steps.after))
+        for n, s in reversed(tuple(enumerate(found)))
+    }
+    for taker in schedule.operations:
+        givers = [o for o in schedule.operations if o.kind in _TAKES.get(taker.kind, ())]
+        for giver in givers:
+            if giver.role != taker.role:
+                title = (
+                    f"`{taker.name}` takes values from `{giver.name}`, in another role's registers"
+                )
+                yield _order(taker, giver, title)
+            elif places[giver.name] > places[taker.name]:
+                title = f"`{taker.name}` takes values from `{giver.name}`, and comes before it"
+                yield _order(taker, giver, title)
+
+
+def _order(taker: Operation, giver: Operation, title: str) -> Diagnostic:
+    note = Note(text=f"`{giver.name}` of `{giver.role}`", span=giver.span)
+    return Diagnostic(code="FA0224", title=title, span=taker.span, notes=(note,))
