@@ -260,6 +260,13 @@ def _is_ring(schedule: Schedule, buffer: Buffer) -> bool:
 def _ring_order(schedule: Schedule, ring: Buffer) -> Iterator[Diagnostic]:
     """One role fills the items of a ring, once a block each, in the ring's order."""
     loads = {o.name: o for o in schedule.operations if o.writes and o.writes[0] in ring.items}
+    once = [x for s in schedule.steps for x in (*s.tile, *s.after) if x.operation in loads]
+    for step in (x for x in once if KINDS[loads[x.operation].kind].unit is Unit.TMA_LOAD):
+        if _is_ring(schedule, ring):
+            title = (
+                f"`{step.operation}` fills the ring `{ring.name}`: for each block, not once a tile"
+            )
+            yield _fault("FA0218", title, step.span, fix="move it to `block`")
     steps = [(s.role, x) for s in schedule.steps for x in s.block if x.operation in loads]
     filled = [loads[x.operation].writes[0] for _, x in steps]
     roles = list(dict.fromkeys(role for role, _ in steps))

@@ -193,6 +193,11 @@ def test_levels() -> None:
     assert codes(faults(replace(s, steps=(loads, early)))) == ["FA0218"]
 
 
+def test_a_ring_is_filled_for_each_block() -> None:
+    s = hopper(**{"steps.load.tile": "load_q load_k", "steps.load.block": "load_v"})
+    assert [(d.code, d.fix) for d in faults(s)] == [("FA0218", "move it to `block`")]
+
+
 def test_turns_stand_around_steps_of_a_role_with_instances() -> None:
     s = hopper()
     turn = s.turns[0]
