@@ -76,7 +76,7 @@ def merge(base: Map, patch: Map) -> Map:
 
 
 def _is_choice(value: Map) -> bool:
-    """Whether a mapping is a whole choice, by mask or by head dim, which replaces what was there."""
+    """Whether a mapping is a whole choice (by mask, by head dim), which replaces what was there."""
     return set(value.keys()) in ({"full", "causal"}, {"up_to"})
 
 
