@@ -40,7 +40,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("transaction bytes out of range", "mbarrier {bar:#x}: {a} bytes pending"),
     (
         "barrier lapped",
-        "mbarrier {bar:#x} may complete phase {a} before warp {b} saw the phase two before it",
+        "mbarrier {bar:#x} {lapped}",
     ),
     ("no barrier here", "no mbarrier was initialised at {bar:#x}"),
     ("barrier initialised twice", "mbarrier {bar:#x}"),
@@ -220,9 +220,16 @@ def _message(raw: RawFault) -> str:
         lanes="a warp" if raw.b else "lanes that differ, or by a partial warp",
         descriptor=DESCRIPTOR.get(raw.a, "rank or alignment"),
         fence=": fence.mbarrier_init and a barrier must come between" if raw.a else "",
+        lapped=_lapped(raw),
         gone="may not have started: no cluster barrier was passed" if raw.b else "has exited",
     )
     return text
+
+
+def _lapped(raw: RawFault) -> str:
+    if raw.c == 2:
+        return f"is in a later phase: a wait for phase {raw.b} passes on phase {raw.a}"
+    return f"may complete phase {raw.a} before warp {raw.b} saw the phase two before it"
 
 
 def _bounds(raw: RawFault) -> str:

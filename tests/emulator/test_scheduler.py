@@ -53,10 +53,11 @@ def test_shuffles_votes_and_reductions(execute) -> None:
     shfl.sync.up.b32 %r5|%p1, %r1, 3, 0, -1; shfl.sync.down.b32 %r6, %r1, 5, 31, -1;
     shfl.sync.idx.b32 %r7, %r1, 9, 0x181F, -1; setp.gt.u32 %p2, %r1, 19;
     vote.sync.ballot.b32 %r8, %p2, -1; redux.sync.add.s32 %r9, %r1, -1;
-    elect.sync %r10|%p3, -1; selp.b32 %r11, 1, 0, %p3; selp.b32 %r12, 1, 0, %p1;
+    elect.sync %r10|%p3, -1; shfl.sync.down.b32 %r13, %r1, 5, 0x181F, -1;
+    selp.b32 %r11, 1, 0, %p3; selp.b32 %r12, 1, 0, %p1;
     mul.wide.u32 %rd5, %r1, 32; add.s64 %rd5, %rd0, %rd5;
     st.global.v4.b32 [%rd5], {%r5, %r6, %r7, %r8};
-    st.global.v4.b32 [%rd5+16], {%r9, %r10, %r11, %r12};
+    st.global.v4.b32 [%rd5+16], {%r9, %r13, %r11, %r12};
     """
     report = execute(body, out)
     assert not report.faulty, report
@@ -65,7 +66,8 @@ def test_shuffles_votes_and_reductions(execute) -> None:
         down = t + 5 if t + 5 <= 31 else t
         idx = (t & 24) | (9 & 7)
         ballot = sum(1 << k for k in range(20, 32))
-        assert row == [up, down, idx, ballot, 496, 0, int(t == 0), int(t >= 3)]
+        segment = t + 5 if t % 8 + 5 <= 7 else t
+        assert row == [up, down, idx, ballot, 496, segment, int(t == 0), int(t >= 3)]
 
 
 def test_a_barrier_that_nobody_completes_is_a_deadlock_with_names(execute) -> None:

@@ -195,9 +195,27 @@ static int passed(const Ins* i, const Bar* b, u64 value) {
   return b->phase != (u32)(value >> 20);
 }
 
-static void observed(Warp* w, Bar* b) { /* what a successful wait teaches */
+/* A parity means the first phase of that parity that the warp does not yet know to be complete, or the last
+ * that it does. If the barrier is beyond that one, the wait has passed on a later phase by luck, and could
+ * hang in between. */
+static void overtaken(Warp* w, const Ins* i, const Bar* b, u32 parity, i32 pc, int lane) {
+  u32 known = w->vc[b->comp] > b->base ? w->vc[b->comp] - b->base : 0, completed = b->phase - b->base;
+  u32 meant = (known & 1) == (parity & 1) ? known + 1 : known; /* phases complete when it should pass */
+  if (!(i->mods2 & PARITY) || completed <= meant) return;
+  Fault* f = fault(w->cta->cluster, F_LAPPED, w, pc, lane, (u64)w->cta->rank << 24 | b->address);
+  if (f) {
+    f->a = (i64)completed - 1;
+    f->b = (i64)meant - 1;
+    f->c = 2;
+  }
+}
+
+static void observed(Warp* w, const Ins* i, Bar* b, u32 parity, i32 pc,
+                     int lane) { /* what a successful wait teaches */
   Cluster* c = w->cta->cluster;
-  if (!races(c) || b->phase == b->base) return;
+  if (!races(c)) return;
+  overtaken(w, i, b, parity, pc, lane);
+  if (b->phase == b->base) return;
   acquire(w, b->done);
   if (w->id < 64) {
     b->wait_phase[(b->phase - 1) & 1][w->id] = b->phase;
@@ -225,7 +243,7 @@ static int wait(Warp* w, const Ins* i, u32 exec, i32 pc) {
         first = b;
         want = value;
       }
-      if (passed(i, b, value)) observed(w, b);
+      if (passed(i, b, value)) observed(w, i, b, (u32)value, pc, (int)l);
     }
     if (passed(i, b, value)) yes |= 1u << l;
   }

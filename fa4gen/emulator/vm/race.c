@@ -145,12 +145,6 @@ void stream_done(Warp* w, int component, u32 clock) {
   if (!races(w->cta->cluster)) return;
   u32* v = &w->vc[comp_of(w, component)];
   if (clock > *v) *v = clock;
-  if (component == C_TLD) {
-    memset(w->ld_left, 0, sizeof w->ld_left);
-    if (w->ld_live) memset(w->ldmap, 0, (size_t)w->cta->cluster->program->reg_bytes / 128 + 1);
-    w->ld_live = 0;
-    w->ld_tail = clock;
-  }
 }
 
 void log_add(Log* g, u32 lane, u32 group, u32 clock) {
@@ -185,72 +179,6 @@ void race_bar_use(Warp* w, Cta* t, Bar* b, int async, i32 pc, int lane) {
   if (async ? fenced : v[C_GENERIC] >= b->init_clock || fenced) return;
   Fault* f = fault_pair(c, F_INIT_FENCE, w, pc, lane, (u64)t->rank << 24 | b->address, b->init_pc);
   if (f) f->a = async;
-}
-
-/* ---- registers that asynchronous instructions still own ---- */
-void race_ld_issued(Warp* w, const Ins* i, u32 seq) {
-  u32 id = seq % 255;
-  const i32* dst = w->cta->cluster->program->ext + i->ext;
-  w->ld_left[id] = 0;
-  for (int k = 0; k < i->n; k++)
-    if (dst[k] >= 0) {
-      w->ldmap[dst[k] / 128] = (u8)(id + 1);
-      w->ld_left[id]++;
-    }
-  w->ld_live = 1;
-}
-
-static void consume(Warp* w, i32 slot) { /* an ld counts as performed when all its registers were consumed */
-  u32 id = w->ldmap[slot];
-  if (!id) return;
-  w->ldmap[slot] = 0;
-  if (!w->ld_left[id - 1] || --w->ld_left[id - 1]) return;
-  while (w->ld_tail < w->clock[C_TLD] && !w->ld_left[(w->ld_tail + 1) % 255]) w->ld_tail++;
-  u32* v = &w->vc[comp_of(w, C_TLD)];
-  if (w->ld_tail > *v) *v = w->ld_tail;
-  if (w->ld_tail == w->clock[C_TLD]) w->ld_live = 0;
-}
-
-static void wgmma_touched(Warp* w, i32 pc, i32 slot, int write) {
-  u32 seq = w->wgmap[slot];
-  if (!seq) return;
-  u32 done = w->vc[comp_of(w, C_WGMMA)], number = seq & 0x7fffffff;
-  if (number <= done) {
-    w->wgmap[slot] = 0;
-    return;
-  }
-  if (seq >> 31 && !write) return; /* reading A again is harmless */
-  Fault* f = fault(w->cta->cluster, F_WGMMA_REG, w, pc, -1, 0);
-  if (f) f->a = slot;
-}
-
-void race_registers(Warp* w, const Ins* i, i32 pc) {
-  const Program* p = w->cta->cluster->program;
-  const Uses* u = &p->uses[pc];
-  if (w->ld_live) {
-    for (int k = 0; k < u->nsrc; k++) consume(w, p->use_ext[u->src + k]);
-    for (int k = 0; k < u->ndst; k++) consume(w, p->use_ext[u->dst + k]);
-  }
-  if (!p->uses_wgmma || i->op == OP_WG_MMA) return;
-  if (w->wg_log.n) {
-    for (int k = 0; k < u->nsrc; k++) wgmma_touched(w, pc, p->use_ext[u->src + k], 0);
-    for (int k = 0; k < u->ndst; k++) wgmma_touched(w, pc, p->use_ext[u->dst + k], 1);
-  }
-  for (int k = 0; k < u->ndst; k++) w->stamp_of[p->use_ext[u->dst + k]] = w->now;
-}
-
-void race_wgmma_registers(Warp* w, const Ins* i, i32 pc, u32 seq) {
-  const i32* regs = w->cta->cluster->program->ext + i->ext;
-  int accumulate = *r32(w, i->o[3]) & 1, in_registers = i->o[1] < 0 && i->o[1] == (i32)0x80000000 ? 4 : 0;
-  for (int k = 0; k < i->n + in_registers; k++) {
-    if (regs[k] < 0) continue;
-    i32 slot = regs[k] / 128;
-    if ((k >= i->n || accumulate) && w->stamp_of[slot] > w->wg_fence_stamp) {
-      Fault* f = fault(w->cta->cluster, F_WGMMA_FENCE, w, pc, -1, 0);
-      if (f) f->a = slot;
-    }
-    w->wgmap[slot] = seq | (k >= i->n ? 0x80000000u : 0);
-  }
 }
 
 void race_begin(Cluster* c) {

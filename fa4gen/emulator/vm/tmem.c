@@ -197,7 +197,7 @@ void tmem_access(Warp* w, const Ins* i, u32 exec) {
     if (i->mods) {
       tmem_flush(w);
       stream_done(w, C_TST, w->clock[C_TST]);
-    } else stream_done(w, C_TLD, w->clock[C_TLD]);
+    } else race_ld_wait(w);
     return;
   }
   u32 taddr = lane32(w, i->o[1], __builtin_ctz(exec)) + (u32)i->imm, lane = taddr >> 16,
@@ -241,5 +241,5 @@ void tmem_access(Warp* w, const Ins* i, u32 exec) {
       d[l] = v;
     }
   }
-  if (races(c)) race_ld_issued(w, i, clock);
+  if (races(c)) race_ld_issued(w, i, clock, lane, rows, column, span);
 }

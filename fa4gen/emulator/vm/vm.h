@@ -89,6 +89,15 @@ typedef struct {
   i32 n, capacity;
 } Log;
 
+/* a tensor memory load whose registers have not all been consumed: where it read, how many are left (races
+ * only) */
+#define PENDING_LOADS 255
+typedef struct {
+  u32 seq, left;
+  u8 lane, rows;
+  u16 column, span;
+} PendingLoad;
+
 typedef struct Warp {
   struct Cta* cta;
   char* regs;
@@ -112,8 +121,8 @@ typedef struct Warp {
   /* races only */
   u32 *vc, *fence;
   u8* ldmap; /* pending tensor memory load per register slot */
-  u32 ld_left[256], ld_tail;
-  i32 ld_live, wg_live;
+  PendingLoad loads[PENDING_LOADS];
+  i32 ld_live;
   Log bulk_log, cp_log, wg_log;
   u32 *wgmap, *stamp_of; /* per slot: pending wgmma, last ordinary write */
   u32 wg_fence_stamp, now;
@@ -361,9 +370,6 @@ void publish_async(Cluster*, const Async*, u32* into);
 Actor generic_actor(Warp*, i32 pc, int lane);
 void race_smem(Cluster*, Cta*, u32 offset, u32 bytes, int write, const Actor*);
 void race_tmem(Cluster*, Cta*, u32 lane, u32 lanes, u32 column, u32 columns, int write, const Actor*);
-void race_registers(Warp*, const Ins*, i32 pc);
-void race_ld_issued(Warp*, const Ins*, u32 seq);
-void race_wgmma_registers(Warp*, const Ins*, i32 pc, u32 seq);
 void stream_done(Warp*, int component, u32 clock);
 void log_add(Log*, u32 lane, u32 group, u32 clock);
 u32 log_wait(Log*, u32 lanes, const u32* groups, u32 pending, u32 newest);
@@ -371,6 +377,12 @@ void tensor_actor(Warp*, int component, i32 pc, int lane, Actor*);
 Fault* fault_pair(Cluster*, i32 kind, const Warp*, i32 pc, i32 lane, u64 address, i32 other_pc);
 void race_bar_use(Warp*, Cta*, Bar*, int async, i32 pc, int lane);
 int comp_of(const Warp*, int component);
+
+/* registers.c */
+void race_registers(Warp*, const Ins*, i32 pc);
+void race_ld_issued(Warp*, const Ins*, u32 seq, u32 lane, u32 rows, u32 column, u32 span);
+void race_ld_wait(Warp*);
+void race_wgmma_registers(Warp*, const Ins*, i32 pc, u32 seq);
 
 /* cluster.c, scheduler.c */
 void begin_cluster(Cluster*, Launch*, u64 index);
