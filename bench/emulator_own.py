@@ -24,7 +24,7 @@ from fa4gen.emit.render import render
 from fa4gen.emulator.api import Emulator
 from fa4gen.emulator.attention import AttentionProblem, judge_forward, make_inputs
 from fa4gen.options import Options
-from fa4gen.runtime.compile import Request, compile_cached
+from fa4gen.runtime.compile import Compiled, Request, compile_cached
 
 ROOT = Path(__file__).parents[1]
 PAIRS = (
@@ -39,8 +39,8 @@ def shipped() -> list[str]:
     return [f"{f.stem}{mask}" for f in files for mask in ("", ":causal=true")]
 
 
-def build(request: str) -> tuple[driver.Checked, Path, Path]:
-    """The checked schedule, its shared object and its PTX."""
+def build(request: str) -> tuple[driver.Checked, Compiled]:
+    """The checked schedule, and what was compiled from it."""
     name, *rest = request.split(":")
     settings = dict(part.split("=", 1) for part in rest if "=" in part)
     variant = next((part for part in rest if "=" not in part), None)
@@ -50,18 +50,18 @@ def build(request: str) -> tuple[driver.Checked, Path, Path]:
         Request(name=checked.schedule.name, target=checked.schedule.target, text=source.text),
         Options.from_environment(),
     )
-    return checked, made.shared_object, made.ptx
+    return checked, made
 
 
 def runs(
     request: str, seeds: list[int], pairs: list[tuple[int, int]]
 ) -> Iterator[dict[str, object]]:
     """One row for each seed and pair of lengths."""
-    checked, shared_object, ptx = build(request)
+    checked, made = build(request)
     schedule = checked.schedule
     for seed in seeds:
         emulator = Emulator(target=schedule.target, seed=seed)
-        fwd = emulator.load(shared_object, ptx=[ptx])["fwd"]
+        fwd = emulator.load(made.shared_object, ptx=[made.ptx])["fwd"]
         for sq, sk in pairs:
             p = AttentionProblem(
                 batch=2 if sq < 200 else 1,

@@ -45,7 +45,7 @@ def own(match: str) -> Iterator[Case]:
     for request in shipped():
         if "sm90" not in request or match not in request:
             continue
-        checked, shared_object, ptx = build(request)
+        checked, made = build(request)
         s = checked.schedule
         for sq, sk in PAIRS:
             problem = AttentionProblem(
@@ -58,7 +58,7 @@ def own(match: str) -> Iterator[Case]:
                 causal=s.causal,
             )
             name = request.replace(":causal=true", "_causal")
-            yield name, "own", shared_object, [ptx], problem
+            yield name, "own", made.shared_object, [made.ptx], problem
 
 
 def emulate(cases: Iterable[Case], out: Path) -> int:
