@@ -84,9 +84,9 @@ ANSWER = "@%p{who} ld.shared.b32 %r20, [%r7+1024];\n@%p{who} st.global.b32 [%rd3
 LANE_VALUE = "add.s32 %r10, %r3, 1;\ncvt.rn.f32.s32 %r11, %r10;\n"
 
 
-def mbarrier_handover(arrive: bool, waits: bool) -> str:
+def mbarrier_handover(arrive: bool, waits: bool, count: int = 32) -> str:
     return (
-        init(32)
+        init(count)
         + LANE_VALUE
         + "@!%p1 bra CONSUMER;\nst.shared.b32 [%r7+1024], %r11;\n"
         + when(arrive, "mbarrier.arrive.shared.b64 %rd9, [%r0];\n")
@@ -95,6 +95,11 @@ def mbarrier_handover(arrive: bool, waits: bool) -> str:
         + ANSWER.format(who=2)
         + "END:\n"
     )
+
+
+def arrival_count(right_count: bool) -> str:
+    """32 lanes arrive; one too few are expected, and the last lane falls into the next phase."""
+    return mbarrier_handover(arrive=True, waits=True, count=32 if right_count else 31)
 
 
 def named_barrier(arrive: bool, sync: bool) -> str:
@@ -277,6 +282,32 @@ def mma(fence: bool, barrier: bool, commit: bool, waits: bool) -> str:
     )
 
 
+def unwritten_operand(b_written: bool) -> str:
+    """Half of A's rows were never written, as where a tile is not full; B's must have been."""
+    b = FILL.replace("%r0;", "%r31;")
+    return (
+        init(1)
+        + TMEM
+        + "mov.b32 %r15, 0x3F803F80;\nsetp.lt.u32 %p6, %r1, 64;\n"
+        + "@!%p6 bra OTHERS;\n"
+        + FILL
+        + "bra WRITTEN;\nOTHERS:\nadd.s32 %r31, %r0, 8192;\n"
+        + when(b_written, b)
+        + "WRITTEN:\nfence.proxy.async.shared::cta;\nbar.sync 0;\n"
+        + DESCRIPTOR
+        + "mov.b64 %rd10, {%r16, 0x40004040};\nadd.s32 %r32, %r16, 1024;\n"
+        + "mov.b64 %rd11, {%r32, 0x40004040};\nmov.b32 %r17, 0x08100490;\n"
+        + "@!%p0 bra ISSUED;\n"
+        + "tcgen05.mma.cta_group::1.kind::f16 [%r30], %rd10, %rd11, %r17, 0;\n"
+        + "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r0];\n"
+        + "ISSUED:\nbar.warp.sync -1;\n@!%p1 bra JOIN;\n"
+        + wait("%r0")
+        + "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r30];\ntcgen05.wait::ld.sync.aligned;\n"
+        + "st.global.b32 [%rd3], %r20;\nJOIN:\n"
+        + TMEM_END
+    )
+
+
 def mma_operand_reuse(waits: bool) -> str:
     """The operand's rows are overwritten by the thread that issued the MMA."""
     return (
@@ -362,6 +393,7 @@ RULES = {
         ("arrive", "waits"), mbarrier_handover, lambda arrive, waits: arrive and waits
     ),
     "named barrier": Rule(("arrive", "sync"), named_barrier, lambda arrive, sync: arrive and sync),
+    "arrival count": Rule(("right_count",), arrival_count, lambda right_count: right_count),
     "barrier init": Rule(("sync",), barrier_init, lambda sync: sync),
     "proxy fence": Rule(
         ("fence", "barrier"), proxy_fence, lambda fence, barrier: fence and barrier
@@ -395,6 +427,9 @@ RULES = {
     ),
     "tcgen05.mma operand": Rule(
         ("waits",), mma_operand_reuse, lambda waits: waits, threads=128, **SIXTEEN
+    ),
+    "unwritten operand": Rule(
+        ("b_written",), unwritten_operand, lambda b_written: b_written, threads=128, **SIXTEEN
     ),
     "wgmma": Rule(
         ("proxy_fence", "barrier", "fence", "commit", "waits"),
