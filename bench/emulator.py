@@ -48,7 +48,8 @@ def main() -> int:
     for row in rows:
         print(
             f"races {'on' if row['races'] else 'off'}: {row['seconds']:.2f} s "
-            f"(of {row['all_seconds']}), {row['warp_instructions']} warp instructions, "
+            f"(of {row['all_seconds']}; {row['processor_seconds']} s of the processor), "
+            f"{row['warp_instructions']} warp instructions, "
             f"{row['warp_instructions_per_second'] / 1e6:.2f} M/s, "
             f"{'right, no fault' if row['ok'] else 'WRONG OR FAULTY'}; "
             f"loading {row['load_seconds']:.2f} s"
@@ -65,13 +66,14 @@ def measure(args: argparse.Namespace, p: AttentionProblem, *, races: bool) -> di
     fwd = Emulator(target=args.target, races=races).load(args.object, ptx=[args.ptx])["fwd"]
     loading = time.perf_counter() - started
     x = make_inputs(p, 0)
-    seconds, good = [], True
+    seconds, busy, good = [], [], True
     for _ in range(args.runs):
         out = torch.full((p.batch, p.seqlen_q, p.heads, p.head_dim_v), float("nan")).bfloat16()
         lse = torch.full((p.batch, p.heads, p.seqlen_q), float("nan"))
-        started = time.perf_counter()
+        started, began = time.perf_counter(), time.process_time()
         report = fwd(x.q, x.k, x.v, out, lse, *tail(args.call, args.target, p))
         seconds.append(round(time.perf_counter() - started, 3))
+        busy.append(round(time.process_time() - began, 3))
         good &= not report.faulty and all(v.right for v in judge_forward(p, x, out, lse))
     median = statistics.median(seconds)
     return {
@@ -82,6 +84,7 @@ def measure(args: argparse.Namespace, p: AttentionProblem, *, races: bool) -> di
         "head_dim": p.head_dim,
         "seconds": median,
         "all_seconds": seconds,
+        "processor_seconds": statistics.median(busy),
         "load_seconds": round(loading, 3),
         "warp_instructions": report.warp_instructions,
         "warp_instructions_per_second": round(report.warp_instructions / median),
