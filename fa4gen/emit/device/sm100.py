@@ -172,18 +172,18 @@ def scale_columns_if_moved(address: Int32, factor: Float32, columns: cutlass.Con
 
 
 def store_o(address, total, columns, dtype, smem, row, box_rows, width):
-    """O over its row sum into swizzled boxes of `width` columns; `smem` points to 32-bit words."""
+    """O over its row sum into swizzled boxes of `width` columns at `smem` (elements of `dtype`)."""
     chunks = width // 8  # of 16 bytes in a row of a box
     inverse = cutlass.select_(total == 0.0, Float32(1.0), cute.arch.rcp_approx(total))
     for c in range(columns // 16):
         v = p.tcgen05_ld("32x32b", p.make_tmem_ptr(address + 16 * c, Float32), num=16)
         p.tcgen05_wait("load")
-        w = pack([(v[j] * inverse, v[j + 1] * inverse) for j in range(0, 16, 2)], dtype)
         for h in range(2):
-            chunk = ((2 * c + h) % chunks) ^ ((row // (8 // chunks)) % chunks)
-            word = (((2 * c + h) // chunks) * box_rows + row) * (width // 2) + chunk * 4
-            quad = cutlass.Vector.from_elements([w[4 * h + q] for q in range(4)], Int32)
-            (smem + word).store(quad, alignment=16)
+            n = 2 * c + h
+            chunk = (n % chunks) ^ ((row // (8 // chunks)) % chunks)
+            offset = ((n // chunks) * box_rows + row) * width + chunk * 8
+            eight = [v[8 * h + j] * inverse for j in range(8)]
+            (smem + offset).store(cutlass.Vector.from_elements(eight, Float32).to(dtype), alignment=16)
 
 
 @cute.jit

@@ -80,7 +80,11 @@ class Sm100:
         return Boxes(rows=tile[0], columns=columns)
 
     def _out_boxes(self) -> Boxes:
-        return Boxes(rows=self._tile_m(), columns=self.schedule.head_dim_v)
+        """One query tile of O; over Q, its boxes are as wide as Q's."""
+        out = next(o.writes[0] for o in self.schedule.operations if o.kind == "normalise_store")
+        over = self._buffer_of(out).overlays
+        like = self._boxes(over).width if over else 0
+        return Boxes(rows=self._tile_m(), columns=self.schedule.head_dim_v, like=like)
 
     def _columns_of(self, item: str) -> int:
         """A ring that K and V share has the wider one's slots; each has its own columns."""
@@ -89,10 +93,15 @@ class Sm100:
             return self.schedule.head_dim
         return self.schedule.head_dim_v if item == pv.b else self._buffer_of(item).tile[1]
 
+    def _home(self, item: str) -> Buffer:
+        """The buffer whose shared memory an item uses."""
+        buffer = self._buffer_of(item)
+        return self._buffer_of(buffer.overlays) if buffer.overlays else buffer
+
     def _tile_elements(self, item: str) -> int:
         """Pitch of a ring's slots (or of instances): that of its largest tile."""
-        buffer = self._buffer_of(item)
-        return next(p.tile_bytes for p in self.plan.smem if p.buffer == buffer.name) // 2
+        name = self._home(item).name
+        return next(p.tile_bytes for p in self.plan.smem if p.buffer == name) // 2
 
     def tx_bytes(self, o: Occurrence) -> int:
         """Bytes that one load brings; rows past the end of the tensor count too."""
@@ -347,14 +356,14 @@ class Sm100:
             args = (self._stats(), self._stats_index(o), str(self._tile_m()))
             made.append(self._call(o, "read_final", args, touched, (total, top)))
         offset = o.instance if own else "own"
-        words = self._tile_elements(out) // 2
+        pitch = self._tile_elements(out)
         address = f"lanes + {self._column(source, o.instance)}"
         args = (
             address,
             total,
             str(padded(self.schedule.head_dim_v)),
             self.dtype,
-            f"raw_{self._buffer_of(out).name} + {offset} * {words}",
+            f"raw_{self._home(out).name} + {offset} * {pitch}",
             "row",
             str(self._tile_m()),
             str(self._out_boxes().width),
@@ -369,8 +378,8 @@ class Sm100:
     def _tma_store(self, o: Occurrence, touched: Touched) -> list[Stmt]:
         item = o.operation.reads[0]
         offset = o.instance if isinstance(o.instance, int) else "own"
-        words, boxes = self._tile_elements(item) // 2, self._out_boxes()
-        base = f"raw_{self._buffer_of(item).name} + {offset} * {words}"
+        pitch, boxes = self._tile_elements(item), self._out_boxes()
+        base = f"raw_{self._home(item).name} + {offset} * {pitch}"
         row = f"m_block * {self.tile_rows()} + {offset} * {self._tile_m()}"
         store = TmaStore(
             operation=o.operation.name,
@@ -378,7 +387,7 @@ class Sm100:
             tensor_map="tma_o",
             boxes=tuple(
                 Box(
-                    smem=f"{base} + {n * boxes.elements // 2}",
+                    smem=f"{base} + {n * boxes.elements}",
                     coords=(str(n * boxes.width), row, "head", "batch"),
                 )
                 for n in range(boxes.count)
@@ -480,8 +489,6 @@ class Sm100:
             aligned = ", alignment=1024" if placed in tiles else ""
             kind, size = ("Float32", 4) if placed not in tiles else (self.dtype, 2)
             kind = "Int32" if placed.buffer == "next_tile" else kind
-            if placed.buffer == self._out_buffer():
-                kind, size = "Int32", 4
             count = placed.total_bytes // size
             declare.append(
                 (
@@ -534,11 +541,6 @@ class Sm100:
             head_dim=s.head_dim,
             head_dim_v=s.head_dim_v,
         )
-
-    def _out_buffer(self) -> str:
-        return self._buffer_of(
-            next(o.writes[0] for o in self.schedule.operations if o.kind == "normalise_store")
-        ).name
 
 
 def _tensor_map(tensor: str, boxes: Boxes) -> TensorMap:
