@@ -73,9 +73,13 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("two CTAs write one address", "different values at {address:#x}"),
     ("trap", ""),
     ("CTA of the cluster does not run", "shared memory of CTA {a} in the cluster, which {gone}"),
-    ("register count", "setmaxnreg {a} is not a multiple of 8 from 24 to 256"),
+    ("register count", "{registers}"),
     ("bytes of another phase", "mbarrier {bar:#x}: issued in phase {b}, landed in phase {a}"),
     ("barrier word touched", "mbarrier {bar:#x}: an ordinary or bulk access of its word"),
+    (
+        "registers differ in a warpgroup",
+        "setmaxnreg gives {a} to this warp and {b} to the first of its warpgroup",
+    ),
 )
 NAMES = tuple(name for name, _ in KINDS)
 STREAMS = (
@@ -221,6 +225,7 @@ def _message(raw: RawFault) -> str:
         descriptor=DESCRIPTOR.get(raw.a, "rank or alignment"),
         fence=": fence.mbarrier_init and a barrier must come between" if raw.a else "",
         lapped=_lapped(raw),
+        registers=_registers(raw),
         gone="may not have started: no cluster barrier was passed" if raw.b else "has exited",
     )
     return text
@@ -230,6 +235,12 @@ def _lapped(raw: RawFault) -> str:
     if raw.c == 2:
         return f"is in a later phase: a wait for phase {raw.b} passes on phase {raw.a}"
     return f"may complete phase {raw.a} before warp {raw.b} saw the phase two before it"
+
+
+def _registers(raw: RawFault) -> str:
+    if raw.c == 2:
+        return f"after all setmaxnreg the CTA's warps want {raw.a} registers; an SM has 65536"
+    return f"setmaxnreg {raw.a} is not a multiple of 8 from 24 to 256"
 
 
 def _bounds(raw: RawFault) -> str:

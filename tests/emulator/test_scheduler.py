@@ -203,6 +203,33 @@ def test_a_broken_rule_stops_with_its_line(execute, body: str, kind: str) -> Non
     assert fault.ptx.split()[0].split(".")[0] in body or kind == "tensor memory leaked"
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [
+        ("24", "240", ""),
+        ("64", "240", "want 69632 registers"),
+    ],
+)
+def test_register_budgets_are_added_up(execute, low: str, high: str, says: str) -> None:
+    """Three warpgroups: one gives registers up, two take them."""
+    body = f"""
+    shr.u32 %r2, %r1, 5; setp.lt.u32 %p1, %r2, 4; setp.eq.u32 %p3, %r2, 6;
+    @%p1 bra LOW; setmaxnreg.inc.sync.aligned.u32 {high}; bra END;
+    LOW: setmaxnreg.dec.sync.aligned.u32 {low};
+    END:
+    """
+    report = execute(body, threads=384)
+    assert [f.kind for f in report.faults] == ["register count"] * bool(says)
+    assert all(says in f.message for f in report.faults)
+
+
+def test_a_warpgroup_should_agree_on_its_registers(execute) -> None:
+    body = "shr.u32 %r2, %r1, 5; setp.eq.u32 %p3, %r2, 2; @%p3 setmaxnreg.dec.sync.aligned.u32 32;"
+    report = execute(body, threads=128)
+    assert not report.faulty, report
+    assert [f.kind for f in report.warnings] == ["registers differ in a warpgroup"]
+
+
 def test_an_arrival_too_many(execute) -> None:
     report = execute(HANDOVER + "mbarrier.arrive.shared.b64 %rd9, [%r0]; bar.sync 0;", threads=64)
     assert report.faults or report.races

@@ -119,6 +119,30 @@ int cluster_wait(Warp* w) {
   return 1;
 }
 
+/* What the warps asked for with setmaxnreg must be the same within a warpgroup, and fit the registers that
+ * the CTA got: those of an even share of 64 Ki, as a kernel that changes its registers is compiled for. */
+static void register_budget(Cta* t, const Warp* last) {
+  i32 share = 65536 / (32 * t->nwarps) / 8 * 8, sum = 0, asked = 0;
+  if (share > 255) share = 255;
+  for (int k = 0; k < t->nwarps; k++) {
+    const Warp* w = &t->warps[k];
+    asked |= w->maxnreg;
+    sum += w->maxnreg ? w->maxnreg : share;
+    if (w->maxnreg == t->warps[k & ~3].maxnreg) continue;
+    Fault* f = fault(t->cluster, F_REGISTERS_DIFFER, w, w->maxnreg_pc, -1, 0);
+    if (f) {
+      f->a = w->maxnreg;
+      f->b = t->warps[k & ~3].maxnreg;
+    }
+  }
+  if (!asked || sum * 32 <= 65536) return;
+  Fault* f = fault(t->cluster, F_REGISTERS, last, last->maxnreg_pc, -1, 0);
+  if (f) {
+    f->a = sum * 32;
+    f->c = 2;
+  }
+}
+
 void warp_exit(Warp* w) {
   Cta* t = w->cta;
   Cluster* c = t->cluster;
@@ -127,7 +151,8 @@ void warp_exit(Warp* w) {
   tmem_flush(w);
   w->status = EXITED;
   progressed(c);
-  if (--t->live_warps == 0 && t->held) {
+  if (--t->live_warps == 0) register_budget(t, w);
+  if (t->live_warps == 0 && t->held) {
     Fault* f = fault(c, F_TMEM_LEAK, w, w->pc, -1, 0);
     if (f) f->a = t->held;
   }

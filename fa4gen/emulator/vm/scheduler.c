@@ -136,6 +136,7 @@ static int control(Warp* w, const Ins* i, u32 exec) {
         if (f) f->a = i->imm;
       }
       w->maxnreg = (i32)i->imm;
+      w->maxnreg_pc = w->pc;
       return 1;
     case OP_WARP_SYNC:
     case OP_HINT:

@@ -112,7 +112,7 @@ typedef struct Warp {
   u64 stamp; /* progress seen when it began to poll */
   u32 cluster_arrived, cluster_phase;
   u64 executed;
-  i32 maxnreg;
+  i32 maxnreg, maxnreg_pc;
   /* asynchronous streams of this warp */
   u32 clock[C_PER_WARP];
   u32 bulk_group[32], cp_group[32], wg_group; /* committed groups, per lane; of the warp */
@@ -242,7 +242,8 @@ enum {
   F_CLUSTER_EXITED,
   F_REGISTERS,
   F_PHASE_BYTES,
-  F_BAR_DATA
+  F_BAR_DATA,
+  F_REGISTERS_DIFFER
 };
 Fault* fault(Cluster*, i32 kind, const Warp*, i32 pc, i32 lane, u64 address);
 Fault* fatal(Cluster*, i32 kind, const Warp*, i32 pc, i32 lane, u64 address);
