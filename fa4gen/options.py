@@ -4,6 +4,8 @@
     FA4GEN_NO_JIT      1: never compile on first use; a kernel that is not there is an error
     FA4GEN_DEBUG       1: keep the folder of a compilation that failed, and name it in the error
     FA4GEN_TIMEOUT     seconds that one compilation may take (default 600)
+    FA4GEN_SCHEDULES   schedules of your own, files or folders, with `:` between them
+    FA4GEN_RUNTIME_LIBRARY   NVIDIA's libcute_dsl_runtime.so, where its wheel is not installed
 """
 
 import os
@@ -13,7 +15,14 @@ from pathlib import Path
 
 from fa4gen.diag import error
 
-KNOWN = ("FA4GEN_CACHE_DIR", "FA4GEN_NO_JIT", "FA4GEN_DEBUG", "FA4GEN_TIMEOUT")
+KNOWN = (
+    "FA4GEN_CACHE_DIR",
+    "FA4GEN_NO_JIT",
+    "FA4GEN_DEBUG",
+    "FA4GEN_TIMEOUT",
+    "FA4GEN_SCHEDULES",
+    "FA4GEN_RUNTIME_LIBRARY",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +33,8 @@ class Options:
     no_jit: bool = False
     debug: bool = False
     timeout_seconds: float = 600.0
+    schedules: tuple[Path, ...] = ()
+    runtime_library: Path | None = None
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] | None = None) -> "Options":
@@ -44,6 +55,8 @@ class Options:
             no_jit=_switch(env, "FA4GEN_NO_JIT"),
             debug=_switch(env, "FA4GEN_DEBUG"),
             timeout_seconds=_seconds(env, "FA4GEN_TIMEOUT", 600.0),
+            schedules=_paths(env, "FA4GEN_SCHEDULES"),
+            runtime_library=next(iter(_paths(env, "FA4GEN_RUNTIME_LIBRARY")), None),
         )
 
 
@@ -54,6 +67,10 @@ def child_environment(**extra: str) -> dict[str, str]:
     """
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("CUTE_DSL_")}
     return inherited | extra
+
+
+def _paths(env: Mapping[str, str], name: str) -> tuple[Path, ...]:
+    return tuple(Path(p).expanduser() for p in env.get(name, "").split(os.pathsep) if p.strip())
 
 
 def _switch(env: Mapping[str, str], name: str) -> bool:

@@ -1,0 +1,232 @@
+"""`attention`: the call that all other entry points come to."""
+
+from typing import Any
+
+import torch
+
+from fa4gen.diag import error
+from fa4gen.runtime import launch, operators
+from fa4gen.runtime.launch import GRID_LIMIT
+from fa4gen.runtime.problem import (
+    LIMIT,
+    POINTER_BITS,
+    STRIDE_BITS,
+    Problem,
+    check_flag,
+    check_output,
+    check_tensors,
+    scale_of,
+    takes,
+    tma_view,
+)
+
+from .session import CURRENT, Session
+
+Tensor = torch.Tensor
+DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    softmax_scale: float | None = None,
+    return_lse: bool = False,
+    out: Tensor | None = None,
+    lse: Tensor | None = None,
+) -> Any:
+    """Softmax attention, forward: out = softmax(softmax_scale q k^T + mask) v.
+
+    q (batch, seqlen_q, heads, head_dim), k (batch, seqlen_k, heads_k, head_dim) and v (batch,
+    seqlen_k, heads_k, head_dim_v): all bfloat16 or all float16, on one CUDA device; heads is a
+    multiple of heads_k. Lengths may be any, 0 too.
+
+    causal: query i sees keys up to i + seqlen_k - seqlen_q (aligned bottom-right). A row that sees
+    no key is 0, its LSE -inf. softmax_scale: a number above 0; None: 1 / sqrt(head_dim).
+    out (batch, seqlen_q, heads, head_dim_v), of q's type, and lse (batch, heads, seqlen_q), float32
+    (natural logarithm): where to write; None: made here. They must not be inputs of the call.
+
+    Returns out, or (out, lse) with return_lse.
+
+    Views are read as they lie where TMA can: last dimension contiguous, other strides above 0 and
+    multiples of 16 bytes, the first element at a multiple of 16 bytes; else they are copied first
+    (an expanded dimension is such a case). The launch is on torch's current stream of the tensors'
+    device and may be captured in a CUDA graph, best after a first call that loads the kernel.
+
+    Raises `fa4gen.Fa4genError`: FA0802 to FA0809 for an argument, FA0810 to FA0814 and FA07xx where
+    no kernel can be had. Inputs that require a gradient are refused while gradients are enabled.
+    """
+    if torch.compiler.is_compiling() or _seen_by_torch(q, k, v):
+        out, lse = _by_operator(q, k, v, causal, softmax_scale, out, lse)
+    else:
+        out, lse = forward(q, k, v, causal, softmax_scale, out, lse)
+    return (out, lse) if return_lse else out
+
+
+def _seen_by_torch(q: Any, k: Any, v: Any) -> bool:
+    """Whether a dispatch mode, a functorch transform or a tensor subclass wants to see the call."""
+    return bool(
+        type(q) is not Tensor
+        or type(k) is not Tensor
+        or type(v) is not Tensor
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+
+
+def _by_operator(
+    q: Any, k: Any, v: Any, causal: bool, scale: float | None, out: Any, lse: Any
+) -> tuple[Tensor, Tensor]:
+    for name, t in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(t, Tensor):
+            raise error("FA0802", f"`{name}` is a {type(t).__name__}, expected a torch.Tensor")
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        raise error(
+            "FA0807",
+            "an input requires a gradient, and there is no backward yet",
+            fix="call it under `torch.no_grad()`, or pass `.detach()`ed tensors",
+        )
+    if out is None and lse is None:
+        made, rows = torch.ops.fa4gen.forward.default(q, k, v, causal, scale)
+        return made, rows
+    if out is None:
+        out = q.new_empty((*q.shape[:3], v.shape[3]))
+    if lse is None:
+        lse = q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)
+    torch.ops.fa4gen.forward_into.default(q, k, v, out, lse, causal, scale)
+    return out, lse
+
+
+def forward(
+    q: Any, k: Any, v: Any, causal: bool, scale: float | None, out: Any, lse: Any
+) -> tuple[Tensor, Tensor]:
+    """The call itself. What it does not find in order it leaves to `_careful`, which says why.
+
+    Kept flat: each test here is some 0.1 us of every call.
+    """
+    session = CURRENT.get()
+    try:
+        b, sq, h, d = q.shape
+        bk, sk, hk, dk = k.shape
+        bv, sv, hv, dv = v.shape
+        device = q.get_device()
+        kernel = session.kernels[
+            q.dtype, k.dtype, v.dtype, d, dk, dv, causal, device, k.get_device(), v.get_device()
+        ]
+        q0, q1, q2, q3 = q.stride()
+        k0, k1, k2, k3 = k.stride()
+        v0, v1, v2, v3 = v.stride()
+        in_order = (
+            b == bk == bv
+            and sk == sv
+            and hk == hv
+            and b * sq * h * sk * hk
+            and not h % hk
+            and b * sq * h < LIMIT > sk
+            and b <= GRID_LIMIT >= h
+            and q3 == k3 == v3 == 1
+            and q0 * q1 * q2 * k0 * k1 * k2 * v0 * v1 * v2
+            and not (q0 | q1 | q2 | k0 | k1 | k2 | v0 | v1 | v2) & STRIDE_BITS
+            and not (q.data_ptr() | k.data_ptr() | v.data_ptr()) & POINTER_BITS
+            and not (q.requires_grad or k.requires_grad or v.requires_grad)
+            and (device < 0 or device == torch.cuda.current_device())
+            and type(causal) is bool
+            and (scale is None or (type(scale) is float and 0 < scale < 3e38))
+            and (out is None or _good_out(out, q, k, v, (b, sq, h, dv)))
+            and (lse is None or _good_lse(lse, (b, h, sq), device))
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        in_order = False  # not four dimensions, not tensors, a kernel that was not needed before
+    if not in_order:
+        return _careful(session, q, k, v, causal, scale, out, lse)
+    if out is None:
+        out = torch.empty((b, sq, h, dv), dtype=q.dtype, device=q.device)
+    if lse is None:
+        lse = torch.empty((b, h, sq), dtype=torch.float32, device=q.device)
+    kernel.function(q, k, v, out, lse, d**-0.5 if scale is None else scale, kernel.num_sms)
+    return out, lse
+
+
+def _good_out(out: Any, q: Any, k: Any, v: Any, shape: tuple[int, ...]) -> bool:
+    o0, o1, o2, o3 = out.stride()
+    pointer = out.data_ptr()
+    return bool(
+        out.shape == shape
+        and out.dtype is q.dtype
+        and out.get_device() == q.get_device()
+        and o3 == 1
+        and o0 * o1 * o2
+        and not (o0 | o1 | o2) & STRIDE_BITS
+        and not pointer & POINTER_BITS
+        and pointer not in (q.data_ptr(), k.data_ptr(), v.data_ptr())
+        and not out.requires_grad
+    )
+
+
+def _good_lse(lse: Any, shape: tuple[int, ...], device: int) -> bool:
+    l0, l1, l2 = lse.stride()
+    return bool(
+        lse.shape == shape
+        and lse.dtype is torch.float32
+        and lse.get_device() == device
+        and l2 == 1
+        and l0
+        and l1
+        and not lse.requires_grad
+    )
+
+
+def _careful(
+    session: Session, q: Any, k: Any, v: Any, causal: Any, scale: Any, out: Any, lse: Any
+) -> tuple[Tensor, Tensor]:
+    """What `forward` leaves: faults, first calls, empty and foreign tensors, large grids."""
+    check_tensors(q, k, v)
+    causal, number = check_flag("causal", causal), scale_of(scale, q.shape[3])
+    b, sq, h, _ = q.shape
+    dv = v.shape[3]
+    if out is not None:
+        check_output("out", out, (b, sq, h, dv), q.dtype, q.device)
+        for name, t in (("q", q), ("k", k), ("v", v)):
+            if out.numel() and out.data_ptr() == t.data_ptr():
+                raise error("FA0808", f"`out` is `{name}`, which is still read while it is written")
+    if lse is not None:
+        check_output("lse", lse, (b, h, sq), torch.float32, q.device)
+    facts = launch.device_of_tensor(q)
+    kernel = _kernel(session, q, v, causal, facts)
+    made = torch.empty((b, sq, h, dv), dtype=q.dtype, device=q.device) if out is None else out
+    rows = torch.empty((b, h, sq), dtype=torch.float32, device=q.device) if lse is None else lse
+    if not (b and sq and h):
+        return made, rows
+    if not k.shape[1]:
+        return made.zero_(), rows.fill_(float("-inf"))
+    own = made if takes(made) else torch.empty_like(made, memory_format=torch.contiguous_format)
+    own_rows = (
+        rows
+        if rows.stride(2) == 1
+        else torch.empty_like(rows, memory_format=torch.contiguous_format)
+    )
+    q, k, v = (tma_view(t.detach()) for t in (q, k, v))
+    launch.launch(kernel, q, k, v, own, own_rows, number)
+    if own is not made:
+        made.copy_(own)
+    if own_rows is not rows:
+        rows.copy_(own_rows)
+    return made, rows
+
+
+def _kernel(session: Session, q: Any, v: Any, causal: bool, facts: launch.Device) -> launch.Kernel:
+    """The kernel, from the memory of the session, or looked for and put there."""
+    d, dv, device = q.shape[3], v.shape[3], q.get_device()
+    kernels = session.kernels  # a new one if layers change meanwhile
+    key = (q.dtype, q.dtype, q.dtype, d, d, dv, causal, device, device, device)
+    if key not in kernels:
+        problem = Problem(
+            target=facts.target, dtype=DTYPES[q.dtype], head_dim=d, head_dim_v=dv, causal=causal
+        )
+        kernels[key] = session.kernel(problem, device, facts.num_sms)
+    return kernels[key]
+
+
+LIBRARY = operators.register(forward)

@@ -1,0 +1,117 @@
+"""Which kernel serves a problem: frozen layers of candidates, from what schedules say they serve.
+
+Layers are looked through from the innermost (`use_schedule`) to the shipped schedules. Within one
+layer the narrower candidate comes first: one that serves a true subset of what another serves.
+Candidates that overlap otherwise are ambiguous; one that narrower ones leave nothing is unreachable.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+
+from fa4gen.diag import Diagnostic, Fa4genError, error
+
+from .problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A schedule, or a kernel of a pack, and the problems that it serves.
+
+    `head_dims_v` may be empty: V is as wide as Q. `shared_object` is empty for a schedule, which is
+    compiled on first use; `origin` is the file to name in messages.
+    """
+
+    name: str
+    target: str
+    dtypes: tuple[str, ...]
+    head_dims: tuple[int, ...]
+    head_dims_v: tuple[int, ...]
+    causal: tuple[bool, ...]
+    origin: str
+    shared_object: str = ""
+
+    def problems(self) -> Iterator[Problem]:
+        """Every problem that it serves."""
+        for dtype, d, causal in product(self.dtypes, self.head_dims, self.causal):
+            for dv in self.head_dims_v or (d,):
+                yield Problem(
+                    target=self.target, dtype=dtype, head_dim=d, head_dim_v=dv, causal=causal
+                )
+
+    def why_not(self, problem: Problem) -> str:
+        """What of the problem it does not serve; empty if it serves it."""
+        widths = self.head_dims_v or (problem.head_dim,)
+        asked = (
+            ("target", problem.target, (self.target,)),
+            ("dtype", problem.dtype, self.dtypes),
+            ("head_dim", problem.head_dim, self.head_dims),
+            ("head_dim_v", problem.head_dim_v, widths),
+            ("causal", problem.causal, self.causal),
+        )
+        wrong = [f"{k} is {'|'.join(map(str, ok))}" for k, have, ok in asked if have not in ok]
+        return ", ".join(wrong)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """Candidates that were named together; `name` says by whom."""
+
+    name: str
+    candidates: tuple[Candidate, ...]
+
+
+def make_layer(name: str, candidates: Sequence[Candidate]) -> Layer:
+    """A layer without doubt. Raises `Fa4genError` with every FA0812 and FA0813 in it."""
+    found: list[Diagnostic] = []
+    sets = [frozenset(c.problems()) for c in candidates]
+    for (a, mine), (b, theirs) in combinations(zip(candidates, sets, strict=True), 2):
+        if (shared := mine & theirs) and not (mine < theirs or theirs < mine):
+            found.append(_ambiguous(a, b, min(shared, key=str)))
+    for c, mine in zip(candidates, sets, strict=True):
+        narrower = [s for s in sets if s < mine]
+        if not mine.difference(*narrower):
+            title = f"no call can reach `{c.name}`"
+            why = "narrower ones serve all that it serves" if mine else "it serves no problem"
+            found.append(Diagnostic(code="FA0813", title=title, why=f"{c.origin}: {why}"))
+    if found:
+        raise Fa4genError(found)
+    order = sorted(range(len(sets)), key=lambda i: len(sets[i]))
+    return Layer(name=name, candidates=tuple(candidates[i] for i in order))
+
+
+def _ambiguous(a: Candidate, b: Candidate, problem: Problem) -> Diagnostic:
+    return Diagnostic(
+        code="FA0812",
+        title=f"`{a.name}` and `{b.name}` both serve {problem}",
+        why=f"{a.origin} and {b.origin} are named together",
+        fix="narrow `serves` of one of them, or name only one: `fa4gen.use_schedule(FILE)`",
+    )
+
+
+def find(layers: Iterable[Layer], problem: Problem) -> Candidate:
+    """The candidate of the innermost layer that serves the problem. Raises FA0805."""
+    seen = []
+    for layer in layers:
+        seen.append(layer)
+        for c in layer.candidates:
+            if not c.why_not(problem):
+                return c
+    raise error(
+        "FA0805",
+        f"no kernel serves {problem}",
+        why="; ".join(explain(seen, problem)) or "there are no schedules at all",
+        fix="write a schedule that does (`serves:`) and name it with `fa4gen.use_schedule(FILE)`",
+    )
+
+
+def explain(layers: Iterable[Layer], problem: Problem) -> list[str]:
+    """One line for each candidate in the order of the search: serves, hidden, or why not."""
+    lines, taken = [], ""
+    for layer in layers:
+        for c in layer.candidates:
+            why = c.why_not(problem)
+            state = why or (f"would serve, but {taken} comes first" if taken else "serves")
+            taken = taken or ("" if why else c.name)
+            lines.append(f"{c.name} ({layer.name}): {state}")
+    return lines

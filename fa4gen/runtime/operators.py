@@ -1,0 +1,72 @@
+"""`torch.library` operators: what torch.compile, torch.export and dispatch modes see of a call.
+
+    fa4gen::forward(q, k, v, causal, softmax_scale) -> (out, lse)
+    fa4gen::forward_into(q, k, v, out!, lse!, causal, softmax_scale) -> ()
+
+They are registered by `Library.impl`, which costs a third of `custom_op` in host time a call.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fa4gen.diag import error
+
+Forward = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+RETURNS = "(Tensor q, Tensor k, Tensor v, bool causal, float? softmax_scale) -> (Tensor, Tensor)"
+WRITES = (
+    "(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor(b!) lse, bool causal,"
+    " float? softmax_scale) -> ()"
+)
+
+
+def register(forward: Forward) -> Any:
+    """Defines the operators upon `forward(q, k, v, causal, scale, out, lse)`; keep the library."""
+
+    def run(q: Any, k: Any, v: Any, causal: bool, scale: float | None) -> Any:
+        return forward(q, k, v, causal, scale, None, None)
+
+    def run_into(q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool, scale: Any) -> None:
+        forward(q, k, v, causal, scale, out, lse)
+
+    library: Any = torch.library.Library("fa4gen", "DEF")
+    for name, schema, call, fake in (
+        ("forward", RETURNS, run, _fake),
+        ("forward_into", WRITES, run_into, _fake_into),
+    ):
+        library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+        library.impl(name, call, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"fa4gen::{name}", fake, lib=library)
+    return library
+
+
+def _fake(q: Any, k: Any, v: Any, _causal: bool, _scale: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Shapes and types of the result; what sizes must fulfil is checked now, or at run time."""
+    _check(q, k, v)
+    batch, length, heads, _ = q.shape
+    out = q.new_empty((batch, length, heads, v.shape[3]))
+    return out, q.new_empty((batch, heads, length), dtype=torch.float32)
+
+
+def _fake_into(q: Any, k: Any, v: Any, *_more: Any) -> None:
+    _check(q, k, v)
+
+
+def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    for name, t in (("q", q), ("k", k), ("v", v)):
+        if t.dim() != 4:
+            raise error(
+                "FA0802",
+                f"`{name}` has {t.dim()} dimensions, expected 4: (batch, seqlen, heads, head_dim)",
+            )
+        if t.dtype not in (torch.bfloat16, torch.float16) or t.dtype != q.dtype:
+            raise error(
+                "FA0803", f"`{name}` is {t.dtype}, `q` is {q.dtype}, expected 16 bits alike"
+            )
+    check: Any = torch._check
+    check(k.shape[0] == q.shape[0], lambda: "`k` has another batch than `q`")
+    check(v.shape[0] == q.shape[0], lambda: "`v` has another batch than `q`")
+    check(k.shape[1] == v.shape[1], lambda: "`v` has another seqlen than `k`")
+    check(k.shape[2] == v.shape[2], lambda: "`v` has other heads than `k`")
+    check(k.shape[3] == q.shape[3], lambda: "`k` has another head_dim than `q`")
