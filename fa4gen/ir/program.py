@@ -311,7 +311,8 @@ class BarrierPlan:
     """A barrier as placed: `base` is its first index in the mbarrier array, or its first named id.
 
     `arrive_count` is what mbarrier.init gets (threads of one round, for a named barrier); a barrier
-    has `instances` x `stages` of these. `tx_bytes`: bytes that loads bring in one phase.
+    has `instances` x `stages` of these. `tx_bytes`: bytes that loads bring in one phase; where
+    items of different size take turns, `tx_turns` holds the bytes of each, and `tx_bytes` the most.
     """
 
     name: str
@@ -321,6 +322,7 @@ class BarrierPlan:
     stages: int = 1
     arrive_count: int
     tx_bytes: int = 0
+    tx_turns: tuple[int, ...] = ()
     contributions: tuple[Contribution, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
 

@@ -191,7 +191,7 @@ def _bytes(system: System, n: int, periods: list[Period]) -> Iterator[Diagnostic
     bar = system.bars[n]
     for p in periods:
         phases = max(p.waits.values())
-        if p.tx_bytes != phases * bar.tx_bytes:
+        if p.tx_bytes * len(bar.tx_turns or (1,)) != phases * (sum(bar.tx_turns) or bar.tx_bytes):
             yield Diagnostic(
                 code="FA0305",
                 title=f"`{bar.name}` is planned for {bar.tx_bytes} bytes a phase; in {p.name} "

@@ -99,6 +99,7 @@ class _Names:
                         declared=b.name,
                         instance=n if b.instances > 1 else None,
                         tx_bytes=b.tx_bytes,
+                        tx_turns=b.tx_turns,
                         span=b.span,
                     )
                 )

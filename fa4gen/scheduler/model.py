@@ -125,6 +125,7 @@ class Bar:
     declared: str = ""
     instance: int | None = None
     tx_bytes: int = 0
+    tx_turns: tuple[int, ...] = ()
     span: Span | None = None
 
 

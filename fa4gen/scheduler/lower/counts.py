@@ -41,7 +41,7 @@ def place_barriers(
     schedule: Schedule,
     plan: Plan,
     roles: list[RoleEvents],
-    tx_bytes: dict[str, int],
+    tx_bytes: dict[str, tuple[int, ...]],
     joins: dict[str, str],
 ) -> Placed:
     """The table; `joins`: barriers inside one role (name -> role), by which its warps meet."""
@@ -78,7 +78,8 @@ def place_barriers(
                 instances=instances,
                 stages=stages[barrier.name],
                 arrive_count=sum(c.arrivals for c in found),
-                tx_bytes=tx_bytes.get(barrier.name, 0),
+                tx_bytes=max(tx_bytes.get(barrier.name, (0,))),
+                tx_turns=_turns(tx_bytes.get(barrier.name, ())),
                 contributions=found,
                 span=barrier.span,
             )
@@ -121,6 +122,11 @@ def place_barriers(
         )
         named += instances
     return Placed(barriers=tuple(table), stages=stages, mbarriers=base)
+
+
+def _turns(items: tuple[int, ...]) -> tuple[int, ...]:
+    """Bytes of items in turn, where they differ."""
+    return items if len(set(items)) > 1 else ()
 
 
 def arrivals(role: Role, by: Unit) -> int:

@@ -218,14 +218,15 @@ def _turn_ends(schedule: Schedule, role: Role) -> tuple[tuple[Stmt, ...], tuple[
     return start, end
 
 
-def _tx_bytes(events: list[RoleEvents], target: Target) -> dict[str, int]:
-    out: dict[str, int] = {}
+def _tx_bytes(events: list[RoleEvents], target: Target) -> dict[str, tuple[int, ...]]:
+    """Bytes of each item that fills a barrier's slots, in the order of their turns."""
+    out: dict[str, dict[str, int]] = {}
     for role in events:
         for section in role.sections.values():
-            for e in section:
-                if isinstance(e, OpEvent):
-                    out |= {s.barrier: target.tx_bytes(e.occurrence) for s in e.signals}
-    return out
+            for e in (e for e in section if isinstance(e, OpEvent)):
+                for s in e.signals:
+                    out.setdefault(s.barrier, {})[s.item] = target.tx_bytes(e.occurrence)
+    return {barrier: tuple(items.values()) for barrier, items in out.items()}
 
 
 def _units(schedule: Schedule) -> tuple[UnitPlan, ...]:
