@@ -191,6 +191,7 @@ void race_begin(Cluster* c) {
   for (int k = 0; k < c->nctas; k++) {
     Cta* t = &c->ctas[k];
     t->smem_cells = calloc((size_t)t->smem_bytes / 4 + 1, sizeof(Cell));
+    t->pipe_known = calloc_vc(c);
     t->tmem_cells = calloc(TMEM_COLUMNS * 8, sizeof(Cell));
     for (int n = 0; n < NAMED_BARRIERS; n++) t->named[n].acc = calloc_vc(c);
     for (int v = 0; v < t->nwarps; v++) {
@@ -211,6 +212,7 @@ void race_end(Cluster* c) {
   free(c->barrier_done);
   for (int k = 0; k < c->nctas; k++) {
     Cta* t = &c->ctas[k];
+    free(t->pipe_known);
     free(t->smem_cells);
     free(t->tmem_cells);
     for (int n = 0; n < NAMED_BARRIERS; n++) free(t->named[n].acc);

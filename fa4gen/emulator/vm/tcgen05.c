@@ -318,9 +318,11 @@ void tcgen05_complete(Cluster* c, Async* a) {
       publish_async(c, a, b->acc);
       u32 comp = (u32)comp_of(a->warp, C_PIPE);
       if (b->acc[comp] < a->clock) b->acc[comp] = a->clock;
+      vc_join(b->acc, a->cta->pipe_known, c->dims);
       vc_join(b->cum, a->vc, c->dims);
     }
     bar_arrive(c, t, b, 1, a->warp, a->pc, a->lane);
+    if (races(c)) a->cta->pipe_known[b->comp] = b->phase; /* later commits come after this one */
     if (c->fatal) return;
   }
 }

@@ -186,6 +186,7 @@ typedef struct Cta {
   u32 alloc_request, alloc_address; /* of a pair: what this half asks for */
   i32 alloc_done, alloc_pc, alloc_warp;
   Async *pipe_head, *pipe_tail; /* tcgen05, in issue order */
+  u32* pipe_known; /* phases that this queue's commits completed (races only) */
   Cell *smem_cells, *tmem_cells;
 } Cta;
 
