@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from fa4gen.diag import Fa4genError
 
 if TYPE_CHECKING:
+    from fa4gen.build import Member
     from fa4gen.driver import Checked
 
 Arguments = argparse.ArgumentParser
@@ -121,6 +122,76 @@ def _summary(file: str, checked: "Checked") -> str:
             *(f"  {what}: {fact}" for what, fact in checked.program.evidence),
         ]
     )
+
+
+# build, show -----------------------------------------------------------------------------------
+
+
+def _build_arguments(parser: Arguments) -> None:
+    _schedule_arguments(parser)
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="folder of what is built (build/MEMBER)"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="only compare the committed files under generated/"
+    )
+
+
+def _build(given: Given) -> int:
+    from fa4gen.build import members, refuse_missing
+
+    refuse_missing(given.schedules)
+    chosen, code, done = settings(given), OK, []
+    for path in given.schedules:
+        for one in members(path, chosen, given.variant):
+            made, result = _build_one(given, path, one, bool(chosen or given.variant))
+            done.append(made)
+            code = max(code, result)
+    if given.json:
+        print(json.dumps(done, indent=2))
+    return code
+
+
+def _build_one(given: Given, path: str, one: "Member", asked: bool) -> tuple[object, int]:
+    from fa4gen.build import build, generated_file, spills, stale, write_generated
+    from fa4gen.options import Options
+
+    file = None if asked else generated_file(path, one.checked.schedule, one.name)
+    if given.check:
+        difference = stale(file, one.source.text) if file else ""
+        if difference:
+            print(f"{file} is not current (FA0711)\n{difference}", file=sys.stderr)
+        elif not given.json:
+            print(f"{one.name}: {f'{file} is current' if file else 'has no committed file'}")
+        return {"name": one.name, "current": not difference}, REFUSED if difference else OK
+    if file:
+        write_generated(file, one.source.text)
+    if not given.json:
+        print(f"{one.name}: checked; compiling for {one.checked.schedule.target} …", flush=True)
+    folder = given.output / one.name if given.output else Path("build") / one.name
+    made = build(one, folder, Options.from_environment())
+    if slow := spills(made, one.checked.schedule):
+        print(slow.render(), file=sys.stderr)
+    if not given.json:
+        print(made.summary())
+        print(f"written to {folder}{f', source also to {file}' if file else ''}")
+    return made.as_dict(), OK
+
+
+LEVELS = ("plan", "program", "source", "ptx")
+
+
+def _show_arguments(parser: Arguments) -> None:
+    _schedule_arguments(parser)
+    parser.add_argument("--at", choices=LEVELS, default="program", help="which level to print")
+
+
+def _show(given: Given) -> int:
+    from fa4gen.show import show
+
+    for path in given.schedules:
+        print(show(path, given.at, settings(given), given.variant), end="")
+    return OK
 
 
 # schema, list, explain -------------------------------------------------------------------------
@@ -236,6 +307,14 @@ def _emulate(given: Given) -> int:
 VERBS = {
     "check": Verb(
         help="check schedules, up to the proof", arguments=_schedule_arguments, run=_check
+    ),
+    "build": Verb(
+        help="source, PTX, cubin, shared object and report of each member",
+        arguments=_build_arguments,
+        run=_build,
+    ),
+    "show": Verb(
+        help="a schedule at one level of the compiler", arguments=_show_arguments, run=_show
     ),
     "schema": Verb(
         help="the language as JSON Schema, for editors", arguments=_json_argument, run=_schema

@@ -126,6 +126,8 @@ _TITLES = {
     "FA0707": "a cache that cannot be written",
     "FA0708": "a kit that cannot be made",
     "FA0709": "results that cannot be had",
+    "FA0710": "registers that do not fit: local memory",
+    "FA0711": "a generated file that is not current",
     "FA0801": "a setting of the environment that makes no sense",
     "FA0802": "a tensor that attention does not take",
     "FA0803": "an element type that attention does not take",

@@ -56,6 +56,10 @@ def check(
 
 def member_name(schedule: Schedule) -> str:
     """File name of one member of a family: the schedule's, with what its problem chose."""
+    dims = ""
+    if any(len(schedule.serves.get(k, ())) > 1 for k in ("head_dim", "head_dim_v")):
+        dims = f"_hd{schedule.head_dim}"
+        dims += f"_{schedule.head_dim_v}" if schedule.head_dim_v != schedule.head_dim else ""
     mask = "_causal" if schedule.causal else ""
     dtype = "" if schedule.dtype == "bf16" else f"_{schedule.dtype}"
-    return f"{schedule.name}{mask}{dtype}"
+    return f"{schedule.name}{dims}{mask}{dtype}"
