@@ -266,10 +266,41 @@ def main() -> int:
             rows.append({"kernel": path.name, "ok": False, "exit": ran.returncode})
             print(f"{path.name}: FAILED, its process ended with {ran.returncode}", flush=True)
     if args.json:
-        args.json.write_text(json.dumps({"environment": environment(), "rows": rows}, indent=1))
+        result = {"environment": environment(), "kernels": summary(rows)}
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
     good = sum(bool(r["ok"]) for r in rows)
     print(f"{good} of {len(rows)} runs right and without a fault")
     return 0 if rows and good == len(rows) else 1
+
+
+def summary(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    """One row a kernel: how many runs, how far from float64 at worst, and what failed."""
+    found = []
+    for name in dict.fromkeys(str(r["kernel"]) for r in rows):
+        own = [r for r in rows if r["kernel"] == name]
+        ran = [r for r in own if "verdicts" in r]
+        problems = [r["problem"] for r in ran]
+        worst: dict[str, dict[str, float]] = {}
+        for v in (v for r in ran for v in r["verdicts"]):
+            kept = worst.setdefault(v["name"], {"max_error": 0.0, "of_plain": 0.0})
+            kept["max_error"] = max(kept["max_error"], v["max_error"])
+            if v["plain_max_error"]:
+                ratio = round(v["max_error"] / v["plain_max_error"], 3)
+                kept["of_plain"] = max(kept["of_plain"], ratio)
+        found.append(
+            {
+                "kernel": name,
+                "runs": len(own),
+                "right_and_without_a_fault": sum(bool(r["ok"]) for r in own),
+                "seeds": sorted({r["seed"] for r in ran}),
+                "seqlens": sorted({(p["seqlen_q"], p["seqlen_k"]) for p in problems}),
+                "worst": worst,
+                "warp_instructions": sum(r["warp_instructions"] for r in ran),
+                "seconds": round(sum(r["seconds"] for r in ran), 1),
+                "failures": [describe(r) if "problem" in r else str(r) for r in own if not r["ok"]],
+            }
+        )
+    return found
 
 
 def environment() -> dict[str, object]:
