@@ -1,7 +1,7 @@
 """Diagnostics: what went wrong, where, why, and how to mend it; all errors of a step come together.
 
-One class is caught by library users, `Fa4genError`; it carries its diagnostics as data. Rendering is
-text for people and plain dictionaries for machines. Nothing here decides what is an error.
+One class is caught by library users, `Fa4genError`; it carries its diagnostics as data. Rendering
+is text for people and plain dictionaries for machines. Nothing here decides what is an error.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,8 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostic:
-    """One error: `code` is FA and four digits, `title` states the fact in one line with its numbers."""
+    """One error: `code` is FA and four digits, `title` states the fact in one line with its
+    numbers."""
 
     code: str
     title: str

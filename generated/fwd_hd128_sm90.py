@@ -47,7 +47,8 @@ def tile_of_grid():
 
 
 def as_a_operand(t):
-    """View an m64 accumulator ((2,2,N/8),M,N') as A fragments ((2,2,2),M,N/16): the same registers."""
+    """View an m64 accumulator ((2,2,N/8),M,N') as A fragments ((2,2,2),M,N/16): the same
+    registers."""
     d = cute.logical_divide(t.layout, ((None, None, 2), None, None))
     shape = (
         (d.shape[0][0], d.shape[0][1], d.shape[0][2][0]),

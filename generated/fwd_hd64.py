@@ -119,15 +119,18 @@ def rescale_factor(m, m_new, scale_log2, threshold):
 
 
 def exp2_polynomial(x, y, degree):
-    """2**x, 2**y on FMA units: clamp, split off the integer part, Horner, add it to the exponent."""
+    """2**x, 2**y on FMA units: clamp, split off the integer part, Horner, add it to the
+    exponent."""
     x, y = cute.arch.fmax(x, -127.0), cute.arch.fmax(y, -127.0)
-    r = cute.arch.add_packed_f32x2((x, y), (Float32(ROUND), Float32(ROUND)), rnd="rm")
-    f = cute.arch.sub_packed_f32x2((x, y), cute.arch.sub_packed_f32x2(r, (Float32(ROUND), Float32(ROUND))))
+    magic = (Float32(ROUND), Float32(ROUND))
+    r = cute.arch.add_packed_f32x2((x, y), magic, rnd="rm")
+    f = cute.arch.sub_packed_f32x2((x, y), cute.arch.sub_packed_f32x2(r, magic))
     coefficients = EXP2[degree]
     acc = (Float32(coefficients[-1]), Float32(coefficients[-1]))
     for c in coefficients[-2::-1]:
         acc = cute.arch.fma_packed_f32x2(acc, f, (Float32(c), Float32(c)))
-    return tuple((a.bitcast(Int32) + (b.bitcast(Int32) << 23)).bitcast(Float32) for a, b in zip(acc, r))
+    bits = [acc[i].bitcast(Int32) + (r[i].bitcast(Int32) << 23) for i in range(2)]
+    return bits[0].bitcast(Float32), bits[1].bitcast(Float32)
 
 
 def pack(pairs, dtype):
@@ -146,7 +149,8 @@ def exp2_part(s, scale_log2, bias, first, keys, polynomial, degree, address, dty
         width = min(FRAGMENT, first + keys - start)
         part = []
         for j in range(start, start + width, 2):
-            x, y = cute.arch.fma_packed_f32x2((s[j], s[j + 1]), (scale_log2, scale_log2), (bias, bias))
+            scale = (scale_log2, scale_log2)
+            x, y = cute.arch.fma_packed_f32x2((s[j], s[j + 1]), scale, (bias, bias))
             if j // 2 in polynomial:
                 part.append(exp2_polynomial(x, y, degree))
             else:
@@ -218,13 +222,22 @@ def store_o(address, total, columns, dtype, smem, row, box_rows, width):
             n = 2 * c + h
             chunk = (n % chunks) ^ ((row // (8 // chunks)) % chunks)
             offset = ((n // chunks) * box_rows + row) * width + chunk * 8
-            eight = [v[8 * h + j] * inverse for j in range(8)]
-            (smem + offset).store(cutlass.Vector.from_elements(eight, Float32).to(dtype), alignment=16)
+            eight = cutlass.Vector.from_elements(
+                [v[8 * h + j] * inverse for j in range(8)], Float32
+            )
+            (smem + offset).store(eight.to(dtype), alignment=16)
 
 
 @cute.jit
 def write_lse(
-    lse: cute.Tensor, total: Float32, m: Float32, scale_log2: Float32, batch: Int32, head: Int32, row: Int32, seqlen_q: Int32
+    lse: cute.Tensor,
+    total: Float32,
+    m: Float32,
+    scale_log2: Float32,
+    batch: Int32,
+    head: Int32,
+    row: Int32,
+    seqlen_q: Int32,
 ):
     """The natural logarithm of a row's sum of exponentials; -inf for a row without keys."""
     value = (m * scale_log2 + cute.math.log2(total, fastmath=True)) * LN2

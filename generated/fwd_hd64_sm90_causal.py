@@ -39,9 +39,11 @@ def tensor_map(t, rows, cols, swizzle):
 
 @cute.jit
 def l2_section(seqlen_k: Int32, heads_kv: Int32, ratio: Int32, row_bytes: cutlass.Constexpr):
-    """Query heads that work at the same time: those of as many KV heads as fit in L2, a divisor of all."""
-    fit = Int32(cutlass.max(Int64(L2_BYTES) // cutlass.max(Int64(seqlen_k) * row_bytes, Int64(1)), Int64(1)))
-    width = cutlass.min(heads_kv, fit)
+    """Query heads that work at the same time: those of as many KV heads as fit in L2, a divisor of
+    all."""
+    head_bytes = cutlass.max(Int64(seqlen_k) * row_bytes, Int64(1))
+    fit = cutlass.max(Int64(L2_BYTES) // head_bytes, Int64(1))
+    width = cutlass.min(heads_kv, Int32(fit))
     while heads_kv % width != 0:
         width = width - 1
     return width * ratio
@@ -55,14 +57,16 @@ def kv_blocks_causal(seqlen_q, seqlen_k, m_block, rows, block):
 
 
 def masked_blocks_causal(seqlen_q, seqlen_k, row, n_blocks, block):
-    """Blocks, counted from the last, that some row from `row` on does not see whole (at least one)."""
+    """Blocks, counted from the last, that some row from `row` on does not see whole (at least
+    one)."""
     seen_by_all = cutlass.min(seqlen_k, row + 1 + seqlen_k - seqlen_q)
     whole = cutlass.max(seen_by_all, Int32(0)) // block
     return cutlass.max(n_blocks - whole, Int32(1))
 
 
 def tile_lpt(m_blocks, section, by_sections):
-    """(m_block, head, batch), longest tiles first, of a grid (section, m_blocks, batches * sections).
+    """(m_block, head, batch), longest tiles first, of a grid (section, m_blocks, batches *
+    sections).
 
     CTAs start in the order x, y, z: the heads of a section, whose K and V stay in L2 together, then
     shorter and shorter tiles, then the next section.
@@ -73,7 +77,8 @@ def tile_lpt(m_blocks, section, by_sections):
 
 
 def as_a_operand(t):
-    """View an m64 accumulator ((2,2,N/8),M,N') as A fragments ((2,2,2),M,N/16): the same registers."""
+    """View an m64 accumulator ((2,2,N/8),M,N') as A fragments ((2,2,2),M,N/16): the same
+    registers."""
     d = cute.logical_divide(t.layout, ((None, None, 2), None, None))
     shape = (
         (d.shape[0][0], d.shape[0][1], d.shape[0][2][0]),

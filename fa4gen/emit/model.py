@@ -144,7 +144,7 @@ def _stmt(program: KernelProgram, role: RoleProgram, s: Stmt) -> Node:
             text["keep"] = "True" if s.accumulate else "k > 0"
         case _:
             pass
-    node = Node(macro=_macro(program, s), at=at(s.span), text=text)
+    node = Node(macro=_macro(s), at=at(s.span), text=text)
     if isinstance(s, Arrive) and s.lanes == "leader" and role.warps > 1:
         node = _block("if warp_in_role == 0:", (node,))
     if isinstance(s, TmaStore) and role.warps > 1:
@@ -154,7 +154,7 @@ def _stmt(program: KernelProgram, role: RoleProgram, s: Stmt) -> Node:
     return node
 
 
-def _macro(program: KernelProgram, s: Stmt) -> str:
+def _macro(s: Stmt) -> str:
     match s:
         case Arrive():
             return "Arrive_all" if s.lanes == "all" else "Arrive_elected"

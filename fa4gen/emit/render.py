@@ -27,7 +27,8 @@ HOST = ("tensor_map", "LOG2_E")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSource:
-    """A generated file: its text, the hash of it, and which of its lines comes from which YAML line."""
+    """A generated file: its text, the hash of it, and which of its lines comes from which YAML
+    line."""
 
     name: str
     target: str
@@ -44,7 +45,7 @@ def render(verified: Verified[KernelProgram]) -> KernelSource:
     env = _environment()
     macros = env.get_template("statements.j2").module
     roles = "\n".join(_node(macros, n) for n in model.roles(program))
-    begin, finish = _frame(macros, program, head)
+    begin, finish = _frame(macros, head)
     host = "\n".join(d.text for d in (*head.launch, *head.tiles.launch, *head.declare))
     wanted = (*HOST, *head.functions, *_names_in(roles), *_names_in(begin), *_names_in(host))
     functions, imports = _library(program.target, wanted)
@@ -107,10 +108,10 @@ def _constant(d: Define) -> str:
     return f"{d.name} = {d.text}{model.at(d.span)}"
 
 
-def _frame(macros: object, program: KernelProgram, head: Head) -> tuple[str, str]:
+def _frame(macros: object, head: Head) -> tuple[str, str]:
     """What stands before the roles (barriers, tensor memory) and after them."""
     frame = "tensor_memory" if head.tmem_columns else "plain"
-    text = {
+    text: dict[str, object] = {
         "inits": head.mbarriers,
         "columns": str(head.tmem_columns),
         "warp": str(head.alloc_warp),

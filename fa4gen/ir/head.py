@@ -1,4 +1,5 @@
-"""What a generated kernel declares before its roles begin, and how it is launched; text by lowering."""
+"""What a generated kernel declares before its roles begin, and how it is launched; text by
+lowering."""
 
 from dataclasses import dataclass
 
@@ -7,7 +8,8 @@ from fa4gen.ir.program import Define
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorMap:
-    """A TMA descriptor of one global tensor: `rows` x `cols` elements a box, a row a swizzle span."""
+    """A TMA descriptor of one global tensor: `rows` x `cols` elements a box, a row a swizzle
+    span."""
 
     name: str  # 'tma_q'
     tensor: str  # 'q'

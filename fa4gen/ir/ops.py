@@ -1,4 +1,5 @@
-"""The library of operation kinds: which unit does it, what it may touch, and its place in the algorithm.
+"""The library of operation kinds: which unit does it, what it may touch, and its place in the
+algorithm.
 
 `rank` is the specification: within one block (or tile), accesses to a slot must happen in the order
 of ranks whenever one of two is a write. It is a property of the algorithm, not of any schedule, and
@@ -129,7 +130,7 @@ KINDS = MappingProxyType(
                 level="block",
                 updates=(1, 1),
                 options=("first", "skip_when_unchanged"),
-                doc="multiplies the rows of O by their factor; `first: none` where O is still empty",
+                doc="multiplies the rows of O by their factor; `first: none`: O is still empty",
             ),
             Kind(
                 name="exp2_convert",
@@ -209,6 +210,7 @@ KINDS = MappingProxyType(
 
 
 def rank_of(kind: str, *, updates_product: bool = False) -> int:
-    """Place of an operation in the algorithm's order; an accumulating product ranks after the softmax."""
+    """Place of an operation in the algorithm's order; an accumulating product ranks after the
+    softmax."""
     fact = KINDS[kind]
     return ACCUMULATE_RANK if fact.product and updates_product else fact.rank

@@ -20,9 +20,9 @@ class SmemPlacement:
 class Plan:
     """Placements of one schedule on one target.
 
-    `first_warp`: of each role; `stages`: ring depth of each buffer; `columns`/`widths`: first tensor
-    memory column of each instance, and columns of one tile; `launch_registers`: what each thread
-    starts with, before setmaxnreg.
+    `first_warp`: of each role; `stages`: ring depth of each buffer; `columns`/`widths`: first
+    tensor memory column of each instance, and columns of one tile; `launch_registers`: what each
+    thread starts with, before setmaxnreg.
     """
 
     schedule: Schedule

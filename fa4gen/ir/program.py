@@ -6,11 +6,11 @@ says what it means for synchronisation (barrier, unit, accesses), which is all t
 
 A role runs  start · tile* · end ; a tile runs
 before · first(block 0) · rest(block 1) … rest(n-1) · last(n-1).
-Where `merge_first` holds, `first` equals the body of the first segment and is printed as that loop's
-first iteration (its trips then count block 0 too).
-`rest` may be printed as several loops (segments: masked, unmasked) that synchronise alike. All roles
-see the same list of block counts. A role with `instances` is one body for that many roles; the
-index OWN stands for the instance at run time, NEXT for the one after it, round the ring.
+Where `merge_first` holds, `first` equals the body of the first segment and is printed as that
+loop's first iteration (its trips then count block 0 too).
+`rest` may be printed as several loops (segments: masked, unmasked) that synchronise alike. All
+roles see the same list of block counts. A role with `instances` is one body for that many roles;
+the index OWN stands for the instance at run time, NEXT for the one after it, round the ring.
 """
 
 from dataclasses import dataclass, field
@@ -33,9 +33,9 @@ OWN, NEXT = Relative.OWN, Relative.NEXT
 class Access:
     """One access to a version of a storage region; `rank` orders accesses within a version.
 
-    version = a * block + b for block-level data (K and V of one ring: a = 2, b = 0 or 1), the number
-    of the tile where `a` is 0. `region` is a key of `KernelProgram.regions`; overlapping columns are
-    regions of their own.
+    version = a * block + b for block-level data (K and V of one ring: a = 2, b = 0 or 1), the
+    number of the tile where `a` is 0. `region` is a key of `KernelProgram.regions`; overlapping
+    columns are regions of their own.
     """
 
     region: str
@@ -48,7 +48,8 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """A barrier (of an instance), and the variable that holds the slot's number where it has several."""
+    """A barrier (of an instance), and the variable that holds the slot's number where it has
+    several."""
 
     barrier: str
     instance: int | Relative | None = None
@@ -69,7 +70,8 @@ class Stmt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait(Stmt):
-    """Until the role's next phase of a mbarrier is complete; `free`: one lap behind (first lap passes).
+    """Until the role's next phase of a mbarrier is complete; `free`: one lap behind (first lap
+    passes).
 
     `phase` names the variable that holds the parity asked for.
     """
@@ -80,7 +82,8 @@ class Wait(Stmt):
 
 
 class Lanes(StrEnum):
-    """Who arrives: every thread of the role, one elected lane of each warp, or of the first warp."""
+    """Who arrives: every thread of the role, one elected lane of each warp, or of the first
+    warp."""
 
     ALL = "all"
     ELECTED = "elected"
@@ -113,7 +116,8 @@ class NamedArrive(Stmt):
 class Call(Stmt):
     """The role's own work: `results = function(args)`, a device function of `emit.device`.
 
-    `settled`: the function itself waits for the tensor memory loads that it begins (tcgen05.wait::ld).
+    `settled`: the function itself waits for the tensor memory loads that it begins
+    (tcgen05.wait::ld).
     """
 
     operation: str
@@ -134,7 +138,8 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TmaLoad(Stmt):
-    """One elected lane arms `on` with `tx_bytes` and copies the boxes; arrives there when all are in."""
+    """One elected lane arms `on` with `tx_bytes` and copies the boxes; arrives there when all are
+    in."""
 
     operation: str
     on: Slot
@@ -225,7 +230,8 @@ class TmemWait(Stmt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Define(Stmt):
-    """`name = text`: an address, a fragment, a value of the tile; no meaning for synchronisation."""
+    """`name = text`: an address, a fragment, a value of the tile; no meaning for
+    synchronisation."""
 
     name: str
     text: str

@@ -30,7 +30,8 @@ class Index:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """A group of warps with one program; `per` replicates it over the index (one body, run-time index)."""
+    """A group of warps with one program; `per` replicates it over the index (one body, run-time
+    index)."""
 
     name: str
     warps: int
@@ -44,7 +45,8 @@ class Role:
 class Buffer:
     """Storage for one tile of data: `tile` is (rows, columns) in elements.
 
-    `ring` names the items that take turns in one ring of `stages` slots (default: the buffer itself).
+    `ring` names the items that take turns in one ring of `stages` slots (default: the buffer
+    itself).
     `parts` are widths (in columns of the tile) that are handed over one after the other.
     `overlays` names the buffer whose storage this one reuses; `columns` are the first tensor memory
     columns of each instance (None: placed by the compiler).
@@ -135,7 +137,8 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barrier:
-    """An edge of the graph: what comes `before` it waits for what comes `after` … of `distance` earlier.
+    """An edge of the graph: what comes `before` it waits for what comes `after` … of `distance`
+    earlier.
 
     (`after: A, before: B` reads: the barrier comes after A and before B.) Each side is a tuple of
     alternatives that take turns (`A | B`), each of them a tuple of operations that take part
@@ -156,7 +159,8 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A token that goes round the instances of a role: held from `first` to `last`; instance 0 begins."""
+    """A token that goes round the instances of a role: held from `first` to `last`; instance 0
+    begins."""
 
     name: str
     first: Step

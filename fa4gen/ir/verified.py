@@ -8,7 +8,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified(Generic[T]):
-    """A value that its checks have accepted, with what they found (names of checks, facts, bounds)."""
+    """A value that its checks have accepted, with what they found (names of checks, facts,
+    bounds)."""
 
     value: T
     evidence: tuple[tuple[str, str], ...] = field(default=(), compare=False)

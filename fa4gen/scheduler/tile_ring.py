@@ -1,7 +1,8 @@
-"""Dynamic tile schedulers: the next tile's number is one more thing that a role hands to the others.
+"""Dynamic tile schedulers: the next tile's number is one more thing that a role hands to the
+others.
 
-The role that loads Q claims the next tile from a counter in global memory and passes it on through a
-ring of one slot in shared memory. Written as buffers, operations and barriers like any other, so
+The role that loads Q claims the next tile from a counter in global memory and passes it on through
+a ring of one slot in shared memory. Written as buffers, operations and barriers like any other, so
 that lowering derives its waits and the checks prove it with the rest.
 """
 

@@ -18,9 +18,11 @@ def tensor_map(t, rows, cols, swizzle):
 
 @cute.jit
 def l2_section(seqlen_k: Int32, heads_kv: Int32, ratio: Int32, row_bytes: cutlass.Constexpr):
-    """Query heads that work at the same time: those of as many KV heads as fit in L2, a divisor of all."""
-    fit = Int32(cutlass.max(Int64(L2_BYTES) // cutlass.max(Int64(seqlen_k) * row_bytes, Int64(1)), Int64(1)))
-    width = cutlass.min(heads_kv, fit)
+    """Query heads that work at the same time: those of as many KV heads as fit in L2, a divisor of
+    all."""
+    head_bytes = cutlass.max(Int64(seqlen_k) * row_bytes, Int64(1))
+    fit = cutlass.max(Int64(L2_BYTES) // head_bytes, Int64(1))
+    width = cutlass.min(heads_kv, Int32(fit))
     while heads_kv % width != 0:
         width = width - 1
     return width * ratio

@@ -1,8 +1,8 @@
 """Device functions of the Hopper attention forward; plain functions, run at trace time.
 
 Accumulators are those of wgmma m64nNk16: of 32 lanes, four share a row; element i of a lane lies in
-row r or r + 8 as bit 1 of i says. `m`, `total`: running maximum (of unscaled scores) and this lane's
-share of the row's sum, two values each.
+row r or r + 8 as bit 1 of i says. `m`, `total`: running maximum (of unscaled scores) and this
+lane's share of the row's sum, two values each.
 """
 
 import cutlass
@@ -16,7 +16,8 @@ LN2 = 0.6931471805599453
 
 
 def as_a_operand(t):
-    """View an m64 accumulator ((2,2,N/8),M,N') as A fragments ((2,2,2),M,N/16): the same registers."""
+    """View an m64 accumulator ((2,2,N/8),M,N') as A fragments ((2,2,2),M,N/16): the same
+    registers."""
     d = cute.logical_divide(t.layout, ((None, None, 2), None, None))
     shape = (
         (d.shape[0][0], d.shape[0][1], d.shape[0][2][0]),

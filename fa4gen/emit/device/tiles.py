@@ -1,7 +1,7 @@
 """Device functions that find a CTA's tile and its KV blocks; plain functions, run at trace time.
 
-Lengths are Int32 values. `rows`, `block` are Python integers: rows of a CTA tile, keys of a KV block.
-Every tile has at least one block: where no key is visible, that block is wholly masked.
+Lengths are Int32 values. `rows`, `block` are Python integers: rows of a CTA tile, keys of a KV
+block. Every tile has at least one block: where no key is visible, that block is wholly masked.
 """
 
 import cutlass
@@ -22,7 +22,8 @@ def kv_blocks_causal(seqlen_q, seqlen_k, m_block, rows, block):
 
 
 def masked_blocks_causal(seqlen_q, seqlen_k, row, n_blocks, block):
-    """Blocks, counted from the last, that some row from `row` on does not see whole (at least one)."""
+    """Blocks, counted from the last, that some row from `row` on does not see whole (at least
+    one)."""
     seen_by_all = cutlass.min(seqlen_k, row + 1 + seqlen_k - seqlen_q)
     whole = cutlass.max(seen_by_all, Int32(0)) // block
     return cutlass.max(n_blocks - whole, Int32(1))
@@ -41,7 +42,8 @@ def tile_of_index(tile, by_m_blocks, by_heads):
 
 
 def tile_lpt(m_blocks, section, by_sections):
-    """(m_block, head, batch), longest tiles first, of a grid (section, m_blocks, batches * sections).
+    """(m_block, head, batch), longest tiles first, of a grid (section, m_blocks, batches *
+    sections).
 
     CTAs start in the order x, y, z: the heads of a section, whose K and V stay in L2 together, then
     shorter and shorter tiles, then the next section.

@@ -1,4 +1,5 @@
-"""Arrival counts, transaction bytes and places of the barriers, from the signals that the roles give."""
+"""Arrival counts, transaction bytes and places of the barriers, from the signals that the roles
+give."""
 
 from dataclasses import dataclass
 
@@ -22,7 +23,8 @@ class Placed:
 
 
 def lanes_of(by: Unit) -> Lanes:
-    """Who arrives for an operation of a unit: all threads for their own work, one lane for a warp's."""
+    """Who arrives for an operation of a unit: all threads for their own work, one lane for a
+    warp's."""
     match by:
         case Unit.WARP:
             return Lanes.ALL

@@ -1,8 +1,8 @@
 """A role's places in its barriers' rings: as few variables as the program allows.
 
-Barriers of equal depth that a role awaits equally often in each section, at most once in each, stand
-at the same place whenever a section begins; they share one cursor, advanced at the section's end.
-Every other barrier has a cursor of its own, advanced right behind each wait.
+Barriers of equal depth that a role awaits equally often in each section, at most once in each,
+stand at the same place whenever a section begins; they share one cursor, advanced at the section's
+end. Every other barrier has a cursor of its own, advanced right behind each wait.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,8 @@ class Cursors:
     shared: frozenset[str]  # names of cursors that advance at the end of a section
 
     def wait(self, event: WaitEvent) -> list[Stmt]:
-        """The statements of one wait: the wait itself, and the slot remembered under the item's name."""
+        """The statements of one wait: the wait itself, and the slot remembered under the item's
+        name."""
         cursor = self.of[event.barrier, event.instance]
         shared = cursor.name in self.shared
         slot = f"{cursor.name}_slot" if cursor.stages > 1 else ""
@@ -44,7 +45,8 @@ class Cursors:
         return out
 
     def slot(self, barrier: str, item: str) -> str:
-        """The variable that holds the slot of an item, awaited at `barrier`; '' if there is one slot."""
+        """The variable that holds the slot of an item, awaited at `barrier`; '' if there is one
+        slot."""
         cursor = self.of[barrier, None]
         if cursor.stages == 1:
             return ""
@@ -75,8 +77,8 @@ def cursors(role: RoleEvents, stages: dict[str, int]) -> Cursors:
     groups: dict[tuple[object, ...], list[Key]] = {}
     for key, found in counts.items():
         alone = max(found) > 1
-        group = (stages[key[0]], free[key], tuple(found), key if alone else None)
-        groups.setdefault(group, []).append(key)
+        kind = (stages[key[0]], free[key], tuple(found), key if alone else None)
+        groups.setdefault(kind, []).append(key)
     made: list[Cursor] = []
     of: dict[Key, Cursor] = {}
     shared: set[str] = set()
@@ -98,8 +100,7 @@ def cursors(role: RoleEvents, stages: dict[str, int]) -> Cursors:
 def _name(keys: list[Key]) -> str:
     """After the barriers that it stands for: their common beginning, or the first one's name."""
     names = list(dict.fromkeys(k[0] for k in keys))
-    first = names[0].removesuffix("_full").removesuffix("_empty").removesuffix("_ready")
-    return first
+    return names[0].removesuffix("_full").removesuffix("_empty").removesuffix("_ready")
 
 
 def initial(cursor: Cursor) -> tuple[Define, ...]:

@@ -4,12 +4,14 @@ Waits stand before the operation that needs them, arrivals behind the operation 
 
 - a ring's `full` is awaited by the first reader of an item, in the order in which the ring is
   filled, and its `empty` is signalled behind the last reader;
-- a barrier of level `tile` is awaited at the first occurrence in the tile and signalled at the last;
+- a barrier of level `tile` is awaited at the first occurrence in the tile and signalled at the
+last;
 - an edge between operations of one role instance is program order, and needs no barrier;
 - asynchronous groups (wgmma, bulk stores) are settled by the first operation that touches what they
   touch, at the latest at the end of the section; what they hold back is signalled then.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from fa4gen.diag import Span
@@ -112,7 +114,7 @@ class _Builder:
         self.out: list[Event] = []
         self.waited: set[tuple[str, object, bool]] = set()
 
-    # one section -------------------------------------------------------------------------------------
+    # one section ----------------------------------------------------------------------------------
     def section(self, name: str) -> list[Event]:
         self.out, self.groups, self.waited = [], [], set()
         here = self.placed[name]
@@ -134,7 +136,7 @@ class _Builder:
         self._settle_all()
         return self.out
 
-    # waits -------------------------------------------------------------------------------------------
+    # waits ----------------------------------------------------------------------------------------
     def _ring_waits(self, o: Occurrence, here: tuple[Occurrence, ...], position: int) -> None:
         if KINDS[o.operation.kind].unit is Unit.TMA_LOAD:
             item = o.operation.writes[0]
@@ -155,7 +157,8 @@ class _Builder:
     def _filled_before(
         self, ring: Buffer, item: str, o: Occurrence, here: tuple[Occurrence, ...]
     ) -> list[tuple[str, Occurrence]]:
-        """Items of the ring that this section needs later, but that were filled earlier: wait in order."""
+        """Items of the ring that this section needs later, but that were filled earlier: wait in
+        order."""
 
         def use(i: str, prev: bool) -> int:
             return len(ring.items) * (0 if prev else 1) + ring.items.index(i)
@@ -225,13 +228,13 @@ class _Builder:
         if not self.depth:
             self._tile_waits(self.placed["first"])
 
-    def _tile_waits(self, occurrences: object) -> None:
-        for o in occurrences:  # type: ignore[attr-defined]
+    def _tile_waits(self, occurrences: Iterable[Occurrence]) -> None:
+        for o in occurrences:
             for barrier in self.schedule.barriers:
                 if not barrier.ring and barrier.level == "tile" and not self._internal(barrier):
                     self._wait_for(barrier, replace(o, prev=False))
 
-    # operations and what follows from them -------------------------------------------------------------
+    # operations and what follows from them --------------------------------------------------------
     def _do(self, o: Occurrence, here: tuple[Occurrence, ...], position: int) -> None:
         unit = KINDS[o.operation.kind].unit
         signals = self._signals(o, here, position)
@@ -266,9 +269,12 @@ class _Builder:
                 continue
             if barrier.level == "tile" and not self._last_in_tile(o):
                 continue
-            for instance in self._matches(barrier.after, o, first=False):
-                if not self._later_in_section(barrier, instance, here[position + 1 :], o):
-                    out.append(self._signal(barrier, instance, o))
+            later = here[position + 1 :]
+            out += [
+                self._signal(barrier, instance, o)
+                for instance in self._matches(barrier.after, o, first=False)
+                if not self._later_in_section(barrier, instance, later, o)
+            ]
         return out
 
     def _later_in_section(
@@ -314,7 +320,7 @@ class _Builder:
             span=barrier.span,
         )
 
-    # turns -------------------------------------------------------------------------------------------
+    # turns ----------------------------------------------------------------------------------------
     def _turn(self, o: Occurrence, *, before: bool) -> None:
         """A turn is taken in the loop alone: prologue and drain have nobody to alternate with."""
         for turn in self.schedule.turns:
@@ -341,9 +347,10 @@ class _Builder:
                     )
                 )
 
-    # asynchronous groups -----------------------------------------------------------------------------
+    # asynchronous groups --------------------------------------------------------------------------
     def _settle_for(self, o: Occurrence) -> None:
-        """Registers (or the shared memory of a store) that a group in flight uses may not be touched."""
+        """Registers (or the shared memory of a store) that a group in flight uses may not be
+        touched."""
         unit = KINDS[o.operation.kind].unit
         touched = {*o.operation.reads, *o.operation.writes, *o.operation.updates}
         for n in range(len(self.groups) - 1, -1, -1):
@@ -375,7 +382,7 @@ class _Builder:
         while self.groups:
             self._settle(self.groups[0].unit, 0, prev=False)
 
-    # who meets whom ----------------------------------------------------------------------------------
+    # who meets whom -------------------------------------------------------------------------------
     def _matches(
         self, side: tuple[tuple[End, ...], ...], o: Occurrence, *, first: bool
     ) -> list[int | Relative | None]:
@@ -402,7 +409,8 @@ class _Builder:
 
 
 def _is(end: End, o: Occurrence, *, first: bool) -> bool:
-    """Whether the occurrence is this end (a whole operation begins with its first part, ends with its last)."""
+    """Whether the occurrence is this end (a whole operation begins with its first part, ends with
+    its last)."""
     if end.operation != o.operation.name:
         return False
     if isinstance(end.instance, int) and end.instance != o.instance:

@@ -1,4 +1,5 @@
-"""Schedule and plan to a kernel program: events of each role, cursors, then the target's statements."""
+"""Schedule and plan to a kernel program: events of each role, cursors, then the target's
+statements."""
 
 from dataclasses import replace
 from typing import Protocol
@@ -28,7 +29,7 @@ from fa4gen.ir.schedule import Role, Schedule
 from .counts import lanes_of, place_barriers, stages_of
 from .cursors import Cursors, cursors, initial
 from .events import Event, OpEvent, PendingEvent, RoleEvents, SignalEvent, WaitEvent, role_events
-from .regions import Storage, storage
+from .regions import storage
 from .sections import Occurrence
 from .sm90 import Sm90
 from .sm100 import Sm100
@@ -48,7 +49,11 @@ class Target(Protocol):
     def head(self, base: tuple[Define, ...], mbarriers: tuple[tuple[str, str], ...]) -> Head: ...
 
 
-TARGETS = {"sm_90a": Sm90, "sm_100a": Sm100, "sm_103a": Sm100}
+TARGETS: dict[str, type[Sm90] | type[Sm100]] = {
+    "sm_90a": Sm90,
+    "sm_100a": Sm100,
+    "sm_103a": Sm100,
+}
 
 
 def lower(plan: Plan) -> KernelProgram:
@@ -63,7 +68,8 @@ def lower(plan: Plan) -> KernelProgram:
         )
     stages = stages_of(schedule, plan)
     regions = storage(schedule, dict(plan.stages), dict(plan.columns), dict(plan.widths))
-    target: Target = TARGETS[schedule.target](plan=plan, storage=regions)
+    lowering: type[Sm90] | type[Sm100] = TARGETS[schedule.target]
+    target: Target = lowering(plan=plan, storage=regions)
     events = [_uniform(role_events(schedule, r.name), target.uniform(r)) for r in schedule.roles]
     placed = place_barriers(schedule, plan, events, _tx_bytes(events, target), target.joins())
     known = {b.name for b in placed.barriers}
@@ -238,7 +244,8 @@ def _units(schedule: Schedule) -> tuple[UnitPlan, ...]:
                     name="tensor",
                     owner=o.role,
                     in_order=True,
-                    assumption="tcgen05.mma of one CTA take effect in issue order, whatever they accumulate in",
+                    assumption="tcgen05.mma of one CTA take effect in issue order, "
+                    "whatever they accumulate in",
                 )
             case Unit.WGMMA | Unit.TMA_STORE as unit:
                 name = f"{unit.value}_{o.role}"

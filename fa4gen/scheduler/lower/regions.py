@@ -1,10 +1,13 @@
-"""Storage as the hazard checks see it: regions that no two buffers share in part, and who touches which.
+"""Storage as the hazard checks see it: regions that no two buffers share in part, and who touches
+which.
 
-A buffer of shared memory or registers is one region (with all that overlays it); tensor memory is cut
-at every edge of a buffer or part, so that buffers whose columns overlap share exactly the overlap.
+A buffer of shared memory or registers is one region (with all that overlays it); tensor memory is
+cut at every edge of a buffer or part, so that buffers whose columns overlap share exactly the
+overlap.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from fa4gen.ir.ops import KINDS, rank_of
 from fa4gen.ir.program import Access, Region, Relative
@@ -54,7 +57,7 @@ def storage(
         for part, low, high in _extents(b, widths[b.name])
     }
     cuts = sorted({edge for span in spans.values() for edge in span})
-    for low, high in zip(cuts, cuts[1:], strict=False):
+    for low, high in pairwise(cuts):
         inside = [k for k, (a, b) in spans.items() if a <= low and high <= b]
         if not inside:
             continue

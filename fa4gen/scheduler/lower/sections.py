@@ -1,8 +1,9 @@
-"""Prologue, loop and drain by rotation: which operation stands in which section of a role, and when.
+"""Prologue, loop and drain by rotation: which operation stands in which section of a role, and
+when.
 
-A role whose furthest operation runs A blocks ahead executes, for n blocks, j = -A … n-1, and in each
-an operation of ahead a if 0 <= j + a < n. For A = 1 that is `first` (j = -1), `rest` (each j that has
-all its operations) and `last` (j = n - 1); for A = 0 every block is alike.
+A role whose furthest operation runs A blocks ahead executes, for n blocks, j = -A … n-1, and in
+each an operation of ahead a if 0 <= j + a < n. For A = 1 that is `first` (j = -1), `rest` (each j
+that has all its operations) and `last` (j = n - 1); for A = 0 every block is alike.
 """
 
 from collections.abc import Iterator
@@ -120,7 +121,8 @@ def sections(schedule: Schedule, role: str) -> dict[str, tuple[Occurrence, ...]]
 
 
 def _parts(schedule: Schedule, operation: Operation) -> int:
-    """How many parts an operation has: as many as the buffer that it hands over, or takes, in parts."""
+    """How many parts an operation has: as many as the buffer that it hands over, or takes, in
+    parts."""
     for item in (*operation.writes, *([operation.a] if operation.a else [])):
         try:
             buffer = schedule.buffer_of(item)

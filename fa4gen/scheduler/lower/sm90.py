@@ -8,6 +8,7 @@ from fa4gen.ir.head import Head, TensorMap
 from fa4gen.ir.plan import Plan
 from fa4gen.ir.program import (
     OWN,
+    Access,
     Box,
     Call,
     Define,
@@ -20,7 +21,7 @@ from fa4gen.ir.program import (
     TmaStore,
     Wgmma,
 )
-from fa4gen.ir.schedule import Role, Schedule
+from fa4gen.ir.schedule import Operation, Role, Schedule
 
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
@@ -28,6 +29,7 @@ from .regions import Storage, accesses
 from .sections import Occurrence, block_index
 from .tiles import claim, tile_scheduler
 
+Touched = tuple[Access, ...]
 DTYPES = {"bf16": "BFloat16", "fp16": "Float16"}
 
 
@@ -53,7 +55,7 @@ class Sm90:
         """The element type in cutlass."""
         return DTYPES[self.schedule.dtype]
 
-    # geometry ------------------------------------------------------------------------------------------
+    # geometry -------------------------------------------------------------------------------------
     def _rows(self, item: str) -> int:
         """Rows of an item's tile that one box covers."""
         buffer = self.schedule.buffer_of(item)
@@ -87,13 +89,13 @@ class Sm90:
     def _query(self) -> str:
         return self._product(fresh=True).a or ""
 
-    def _product(self, *, fresh: bool):  # type: ignore[no-untyped-def]
+    def _product(self, *, fresh: bool) -> Operation:
         return next(
             o for o in self.schedule.operations if o.kind == "wgmma" and bool(o.writes) == fresh
         )
 
-    # statements ----------------------------------------------------------------------------------------
-    def operation(self, event: OpEvent, cursors: Cursors) -> list[Stmt]:
+    # statements -----------------------------------------------------------------------------------
+    def operation(self, event: OpEvent, cursors: Cursors) -> list[Stmt]:  # noqa: C901 - a table, one case a kind
         """The statements of one operation."""
         o = event.occurrence
         touched = accesses(self.schedule, self.storage, o)
@@ -148,9 +150,9 @@ class Sm90:
         o: Occurrence,
         function: str,
         args: tuple[str, ...],
-        touched,
+        touched: Touched,
         results: tuple[str, ...] = (),
-    ) -> Call:  # type: ignore[no-untyped-def]
+    ) -> Call:
         return Call(
             operation=o.operation.name,
             results=results,
@@ -203,7 +205,7 @@ class Sm90:
             prev=o.prev,
         )
 
-    def _wgmma(self, o: Occurrence, touched, cursors: Cursors) -> Wgmma:  # type: ignore[no-untyped-def]
+    def _wgmma(self, o: Occurrence, touched: Touched, cursors: Cursors) -> Wgmma:
         op = o.operation
         fresh = bool(op.writes)
         b = op.b or ""
@@ -224,7 +226,7 @@ class Sm90:
             prev=o.prev,
         )
 
-    def _store_o(self, o: Occurrence, touched) -> list[Stmt]:  # type: ignore[no-untyped-def]
+    def _store_o(self, o: Occurrence, touched: Touched) -> list[Stmt]:
         rows = self._out_rows()
         args = (
             "acc_o",
@@ -248,7 +250,8 @@ class Sm90:
         return [*self._join_before(o), store, write, ProxyFence(span=o.span)]
 
     def _join_before(self, o: Occurrence) -> list[Stmt]:
-        """Only one warp waits for the bulk store of the tile before: the others wait for that warp."""
+        """Only one warp waits for the bulk store of the tile before: the others wait for that
+        warp."""
         out = self.schedule.buffer_of(o.operation.writes[0])
         if out.overlays or join_name(o.operation.role) not in self.joins():
             return []
@@ -269,7 +272,7 @@ class Sm90:
         rows = self.schedule.buffer_of(self._query()).tile[0]
         return f"own * {rows} + lane_row"
 
-    def _tma_store(self, o: Occurrence, touched) -> list[Stmt]:  # type: ignore[no-untyped-def]
+    def _tma_store(self, o: Occurrence, touched: Touched) -> list[Stmt]:
         rows = self.schedule.buffer_of(self._query()).tile[0]
         boxes = self._out_boxes()
         join = NamedSync(on=Slot(barrier=join_name(o.operation.role), instance=OWN), span=o.span)
@@ -295,7 +298,7 @@ class Sm90:
         )
         return [join, store]
 
-    # declarations --------------------------------------------------------------------------------------
+    # declarations ---------------------------------------------------------------------------------
     def joins(self) -> dict[str, str]:
         """Roles whose warps must meet before one of them stores what all have written."""
         return {
@@ -415,11 +418,11 @@ class Sm90:
         launch = (
             (
                 "mma_qk",
-                f"tiled_mma({self.dtype}, {self.instances}, {keys}, OperandMajorMode.K, warpgroup.OperandSource.SMEM)",
+                _tiled_mma(self.dtype, self.instances, keys, "K", "SMEM"),
             ),
             (
                 "mma_pv",
-                f"tiled_mma({self.dtype}, {self.instances}, {padded(s.head_dim_v)}, OperandMajorMode.MN, warpgroup.OperandSource.RMEM)",
+                _tiled_mma(self.dtype, self.instances, padded(s.head_dim_v), "MN", "RMEM"),
             ),
         )
         return Head(
@@ -466,3 +469,8 @@ def _tensor_map(tensor: str, boxes: Boxes) -> TensorMap:
         cols=boxes.width,
         swizzle=boxes.swizzle,
     )
+
+
+def _tiled_mma(dtype: str, warpgroups: int, columns: int, b_major: str, a_source: str) -> str:
+    major, source = f"OperandMajorMode.{b_major}", f"warpgroup.OperandSource.{a_source}"
+    return f"tiled_mma({dtype}, {warpgroups}, {columns}, {major}, {source})"

@@ -29,29 +29,17 @@ def tile_scheduler(schedule: Schedule, rows: int) -> TileScheduler:
         case "single":
             return _make("single", rows, (blocks,), (), "(m_blocks, q.shape[2], q.shape[0])")
         case "lpt":
-            numbers, divisors = (blocks, section, sections), ("sections",)
-            return _make(
-                "lpt",
-                rows,
-                numbers,
-                ("m_blocks", "section"),
-                "(section, m_blocks, q.shape[0] * sections)",
-                divisors,
-            )
+            grid = "(section, m_blocks, q.shape[0] * sections)"
+            three = (blocks, section, sections)
+            return _make("lpt", rows, three, ("m_blocks", "section"), grid, ("sections",))
         case "lpt_persistent" | "lpt_dynamic" as kind:
-            numbers = (blocks, section, sections, tiles)
+            host = (blocks, section, sections, tiles)
+            numbers = ("tiles", "m_blocks", "section")
             divisors = ("section", "m_blocks", "sections")
-            return _make(
-                kind,
-                rows,
-                numbers,
-                ("tiles", "m_blocks", "section"),
-                persistent,
-                divisors,
-            )
+            return _make(kind, rows, host, numbers, persistent, divisors)
         case kind:
-            numbers = (blocks, ("heads", "q.shape[2]"), tiles)
-            return _make(kind, rows, numbers, ("tiles",), persistent, ("m_blocks", "heads"))
+            plain = (blocks, ("heads", "q.shape[2]"), tiles)
+            return _make(kind, rows, plain, ("tiles",), persistent, ("m_blocks", "heads"))
 
 
 def _make(
@@ -78,7 +66,8 @@ def _make(
 
 
 def claim(schedule: Schedule) -> tuple[Define, ...]:
-    """What the role that claims tiles computes at the start of each: the next one, long before its use."""
+    """What the role that claims tiles computes at the start of each: the next one, long before its
+    use."""
     if schedule.scheduler not in DYNAMIC:
         return ()
     return (Define(name="claimed", text="claim_tile(counter, tiles)"),)
