@@ -30,7 +30,8 @@ def early(system: System, verdict: Verdict, fault: Fault) -> Diagnostic:
     bar = system.bars[fault.bar]
     return Diagnostic(
         code="FA0307",
-        title=f"{role_text(system, fault.at.action.role)} may take an old phase of `{bar.name}` for "
+        title=f"{role_text(system, fault.at.action.role)} may take an old phase of "
+        f"`{bar.name}` for "
         f"{_phase(fault, bar.stages)}: it looks before the one before is complete",
         span=fault.at.action.span or bar.span,
         label=f"in {when(fault.at, verdict.word)}",
