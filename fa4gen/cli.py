@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fa4gen.api import verbs
 from fa4gen.diag import Fa4genError
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class Verb:
 # arguments that verbs share --------------------------------------------------------------------
 
 
-def _schedule_arguments(parser: Arguments) -> None:
-    parser.add_argument("schedules", nargs="+", metavar="SCHEDULE", help="schedule files (YAML)")
+def _schedule_arguments(parser: Arguments, least: str = "+") -> None:
+    parser.add_argument("schedules", nargs=least, metavar="SCHEDULE", help="schedule files (YAML)")
     parser.add_argument(
         "--set",
         action="append",
@@ -178,6 +179,33 @@ def _build_one(given: Given, path: str, one: "Member", asked: bool) -> tuple[obj
     return made.as_dict(), OK
 
 
+def _bench_arguments(parser: Arguments) -> None:
+    _schedule_arguments(parser, least="*")
+    parser.add_argument("--kit", type=Path, metavar="DIR", help="write what a GPU machine needs")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep results that came back")
+    parser.add_argument("--peers", type=Path, metavar="DIR", help="shared objects of peers")
+    parser.add_argument("--budget", type=float, default=540.0, metavar="SECONDS")
+
+
+def _bench(given: Given) -> int:
+    from fa4gen.bench import verb
+    from fa4gen.options import Options
+
+    if given.keep:
+        print(verb.keep(given.keep))
+        return OK
+    if not given.schedules:
+        given.parser.error("which schedules? (or --keep DIR)")
+    options = Options.from_environment()
+    made = verb.kernels(given.schedules, settings(given), given.variant, options)
+    if given.kit:
+        where = verb.write(given.kit, made, given.peers, options)
+        print(f"{where}: carry it to a GPU machine; `python3 run.py --out DIR` there, then --keep")
+        return OK
+    print(verb.measure(made, given.peers, options, given.budget))
+    return OK
+
+
 LEVELS = ("plan", "program", "source", "ptx")
 
 
@@ -313,6 +341,11 @@ VERBS = {
         arguments=_build_arguments,
         run=_build,
     ),
+    "bench": Verb(
+        help="check and time kernels beside the peers, here or by a kit",
+        arguments=_bench_arguments,
+        run=_bench,
+    ),
     "show": Verb(
         help="a schedule at one level of the compiler", arguments=_show_arguments, run=_show
     ),
@@ -326,6 +359,14 @@ VERBS = {
         run=_emulate,
     ),
     "explain": Verb(help="what an error code means", arguments=_explain_arguments, run=_explain),
+    "pack": Verb(
+        help="kernels built ahead of time, for machines without the DSL",
+        arguments=verbs.pack_arguments,
+        run=verbs.pack,
+    ),
+    "cache": Verb(
+        help="compiled kernels on disk", arguments=verbs.cache_arguments, run=verbs.cache
+    ),
 }
 
 
@@ -340,9 +381,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="fa4gen", description="From pipeline schedules to FlashAttention kernels."
     )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    known = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, verb in VERBS.items():
-        one = verbs.add_parser(name, help=verb.help, description=verb.help)
+        one = known.add_parser(name, help=verb.help, description=verb.help)
         verb.arguments(one)
         one.set_defaults(parser=one)
     given = parser.parse_args(arguments)
