@@ -236,8 +236,13 @@ def _work(
     ]
     for t in threads:
         t.start()
-    for t in threads:
-        while t.is_alive():
-            t.join(0.2)
-            if progress:
-                progress(min(launch.clusters_done * size, total), total)
+    try:
+        for t in threads:
+            while t.is_alive():
+                t.join(0.2)
+                if progress:
+                    progress(min(launch.clusters_done * size, total), total)
+    finally:  # an interrupt must not leave workers in memory that the caller frees
+        launch.stop = 1
+        for t in threads:
+            t.join()

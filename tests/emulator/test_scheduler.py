@@ -101,9 +101,10 @@ def test_a_named_barrier_that_is_short_of_threads_tells_who_came(execute) -> Non
     assert "named barrier 3: 64 of 96 threads arrived (warps 0, 1)" in str(report.deadlock)
 
 
-def test_spinning_on_memory_that_nobody_writes_ends(execute) -> None:
+@pytest.mark.parametrize("also", ["", "st.shared.b32 [%r0], 7;"])
+def test_spinning_on_memory_that_nobody_writes_ends(execute, also: str) -> None:
     flag = np.zeros(1, np.uint32)
-    body = "SPIN: ld.global.b32 %r5, [%rd0]; setp.eq.b32 %p1, %r5, 0; @%p1 bra SPIN;"
+    body = f"SPIN: {also} ld.global.b32 %r5, [%rd0]; setp.eq.b32 %p1, %r5, 0; @%p1 bra SPIN;"
     report = execute(body, flag)
     assert report.deadlock is not None
     assert "spins" in str(report.deadlock)
@@ -264,3 +265,22 @@ def test_negated_predicates_and_policies(execute) -> None:
     report = execute(body, out)
     assert not report.faulty, report
     assert out.tolist() == [0xFFFFFFF0, 0xF0, 0xFFFFFF00, 0]
+
+
+def test_an_interrupt_ends_the_workers(execute, monkeypatch) -> None:
+    """The caller gets its exception, and nothing runs on in its memory."""
+    import threading
+
+    from fa4gen.emulator import machine
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    running = threading.active_count()
+    original = machine.run
+    monkeypatch.setattr(machine, "run", lambda *a, **k: original(*a, **k, progress=interrupted))
+    flag = np.zeros(1, np.uint32)
+    spin = "SPIN: add.s32 %r2, %r2, 1; st.global.b32 [%rd0], %r2; bra SPIN;"
+    with pytest.raises(KeyboardInterrupt):
+        execute(spin, flag, races=False)
+    assert threading.active_count() == running

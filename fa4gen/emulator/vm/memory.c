@@ -198,9 +198,9 @@ void store(Warp* w, const Ins* i, u32 exec) {
       same &= !memcmp(p + bytes * (u32)k, v, bytes);
       memcpy(p + bytes * (u32)k, v, bytes);
     }
+    if (!same) progressed(c); /* a loop that writes the same again and again gets nowhere */
     if (!owner && races(c)) global_touch(c, w, address, total, same ? 3 : 1, pc, (int)l);
   }
-  progressed(c);
 }
 
 /* mods2: operation | type << 8. operations: add min max and or xor exch cas inc dec; types: u32 s32 u64 s64

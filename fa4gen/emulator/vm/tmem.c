@@ -222,7 +222,7 @@ void tmem_access(Warp* w, const Ins* i, u32 exec) {
     Actor a = {w->vc, (u32)comp_of(w, write ? C_TST : C_TLD), clock, pc, w->id, -1, 0};
     race_tmem(c, t, lane, rows, column, span, write, &a);
   }
-  progressed(c);
+  if (write) progressed(c);
   if (write) {
     store_cells(w, i, lane, column, shape | pack << 4 | split << 8);
     return;
