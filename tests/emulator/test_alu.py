@@ -33,6 +33,26 @@ def quotient(a: int, b: int) -> int:
     return math.trunc(Fraction(a, b)) if b else M32
 
 
+def field(a: int, at: int, size: int) -> int:
+    """A signed field: its top bit, no higher than bit 31, fills what is beyond it."""
+    if not size:
+        return 0
+    top = min(at + size - 1, 31)
+    kept = max(top - at + 1, 0)
+    value = a >> at & ((1 << kept) - 1)
+    return value - (1 << kept) if a >> top & 1 else value
+
+
+def permuted(both: int, selector: int) -> int:
+    """Bytes of a word pair, or their signs, by nibbles."""
+    made = 0
+    for i in range(4):
+        nibble = selector >> 4 * i & 15
+        byte = both >> 8 * (nibble & 7) & 255
+        made |= ((255 if byte & 128 else 0) if nibble & 8 else byte) << 8 * i
+    return made
+
+
 def of(formula: Callable[..., int], *values: int) -> int:
     return formula(*[int(v) for v in values][: formula.__code__.co_argcount])
 
@@ -101,6 +121,9 @@ INTEGERS: dict[str, Callable[..., int]] = {
     ),
     "bfe.u32 %r9, %r6, 5, 9;": lambda a: a >> 5 & 511,
     "bfe.s32 %r9, %r6, 20, 20;": lambda a: signed(a, 32) >> 20,
+    "bfe.u32 %r9, %r6, %r7, %r8;": lambda a, b, c: a >> (b & 255) & ((1 << (c & 255)) - 1),
+    "bfe.s32 %r9, %r6, %r7, %r8;": lambda a, b, c: field(a, b & 255, c & 255),
+    "prmt.b32 %r9, %r6, %r7, %r8;": lambda a, b, c: permuted(b << 32 | a, c),
     "bfi.b32 %r9, %r6, %r7, 7, 11;": lambda a, b: (b & ~(2047 << 7)) | (a & 2047) << 7,
     "cvt.s32.s8 %r9, %r6;": lambda a: signed(a, 8),
     "cvt.u32.u16 %r9, %r6;": lambda a: a & 0xFFFF,

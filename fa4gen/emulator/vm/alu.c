@@ -51,14 +51,23 @@ static u32 compare_int(int type, int cmp, const void* A, const void* B) {
 COMPARE_FLOAT(compare_f32, float)
 COMPARE_FLOAT(compare_f64, double)
 
-static void flush_inputs(u32* d, const u32* a) { IV LANES d[l] = (a[l] & 0x7f800000u) ? a[l] : a[l] & 0x80000000u; }
+static void flush_inputs(u32* d, const u32* a) {
+  IV
+  LANES
+    d[l] = (a[l] & 0x7f800000u) ? a[l] : a[l] & 0x80000000u;
+}
 
 static u32 setp(const Ins* i, const void* A, const void* B) {
   int cmp = i->mods & 0xff;
   u32 fa[32], fb[32];
   switch (i->op) {
     case OP_SETP_F32:
-      if (i->mods & 0x10000) { flush_inputs(fa, A); flush_inputs(fb, B); A = fa; B = fb; }
+      if (i->mods & 0x10000) {
+        flush_inputs(fa, A);
+        flush_inputs(fb, B);
+        A = fa;
+        B = fb;
+      }
       return compare_f32(cmp, A, B);
     case OP_SETP_F64: return compare_f64(cmp, A, B);
     case OP_SETP_F16:
@@ -75,96 +84,60 @@ static void setp_store(Warp* w, const Ins* i, u32 m, u32 exec) {
     m = how == 1 ? m & c : how == 2 ? m | c : m ^ c;
     q = how == 1 ? q & c : how == 2 ? q | c : q ^ c;
   }
-  if (i->o[0] != NONE) { u32* p = r32(w, i->o[0]); *p = (*p & ~exec) | (m & exec); }
-  if (i->o[3] != NONE) { u32* p = r32(w, i->o[3]); *p = (*p & ~exec) | (q & exec); }
-}
-
-static u32 prmt(u32 a, u32 b, u32 s, u32 mode) {
-  u64 v = (u64)b << 32 | a;
-  u32 d = 0, k = s & 3;
-  static const u8 fixed[6][4][4] = {
-    {{0, 1, 2, 3}, {1, 2, 3, 4}, {2, 3, 4, 5}, {3, 4, 5, 6}}, /* f4e */
-    {{0, 7, 6, 5}, {1, 0, 7, 6}, {2, 1, 0, 7}, {3, 2, 1, 0}}, /* b4e */
-    {{0, 0, 0, 0}, {1, 1, 1, 1}, {2, 2, 2, 2}, {3, 3, 3, 3}}, /* rc8 */
-    {{0, 1, 2, 3}, {1, 1, 2, 3}, {2, 2, 2, 3}, {3, 3, 3, 3}}, /* ecl */
-    {{0, 0, 0, 0}, {0, 1, 1, 1}, {0, 1, 2, 2}, {0, 1, 2, 3}}, /* ecr */
-    {{0, 1, 0, 1}, {2, 3, 2, 3}, {0, 1, 0, 1}, {2, 3, 2, 3}}, /* rc16 */
-  };
-  for (int i = 0; i < 4; i++) {
-    u32 n = mode ? fixed[mode - 1][k][i] : s >> 4 * i & 15;
-    u32 byte = (u32)(v >> 8 * (n & 7)) & 255;
-    d |= (n & 8 ? (byte & 128 ? 255u : 0u) : byte) << 8 * i;
+  if (i->o[0] != NONE) {
+    u32* p = r32(w, i->o[0]);
+    *p = (*p & ~exec) | (m & exec);
   }
-  return d;
-}
-
-static u32 dot(u32 a, u32 b, u32 c, u32 mods, int four) { /* mods: 1 a signed, 2 b signed, 4 hi */
-  i64 s = 0;
-  if (four) {
-    for (int k = 0; k < 4; k++) s += (i64)(mods & 1 ? (i8)(a >> 8 * k) : (i32)(u8)(a >> 8 * k)) * (mods & 2 ? (i8)(b >> 8 * k) : (i32)(u8)(b >> 8 * k));
-  } else {
-    for (int k = 0; k < 2; k++) {
-      u32 byte = b >> (8 * k + (mods & 4 ? 16 : 0));
-      s += (i64)(mods & 1 ? (i16)(a >> 16 * k) : (i32)(u16)(a >> 16 * k)) * (mods & 2 ? (i8)byte : (i32)(u8)byte);
-    }
+  if (i->o[3] != NONE) {
+    u32* p = r32(w, i->o[3]);
+    *p = (*p & ~exec) | (q & exec);
   }
-  return c + (u32)s;
-}
-
-static u64 bfe(u64 a, u32 pos, u32 len, int bits, int sign) {
-  pos &= 255; len &= 255;
-  u64 v = pos < (u32)bits ? a >> pos : 0;
-  u32 top = pos + len - 1 < (u32)bits ? pos + len - 1 : (u32)bits - 1;
-  u64 s = sign && len ? a >> top & 1 : 0;
-  u64 keep = len >= 64 ? ~0ull : (1ull << len) - 1;
-  if (pos + len > (u32)bits) { u32 have = pos < (u32)bits ? bits - pos : 0; v &= have >= 64 ? ~0ull : (1ull << have) - 1; if (s) v |= ~(have >= 64 ? ~0ull : (1ull << have) - 1); if (len < 64) v &= s ? ~0ull : keep; }
-  else { v &= keep; if (s) v |= ~keep; }
-  return len ? v : 0;
-}
-
-static u64 bfi(u64 a, u64 b, u32 pos, u32 len, int bits) {
-  pos &= 255; len &= 255;
-  if (pos >= (u32)bits || !len) return b;
-  u64 mask = (len >= 64 ? ~0ull : (1ull << len) - 1) << pos;
-  return (b & ~mask) | (a << pos & mask);
-}
-
-static u32 lop3(u32 a, u32 b, u32 c, u32 table) {
-  u32 d = 0;
-  for (int k = 0; k < 8; k++) if (table >> k & 1) d |= (k & 4 ? a : ~a) & (k & 2 ? b : ~b) & (k & 1 ? c : ~c);
-  return d;
-}
-
-static u32 reverse(u32 v) { u32 d = 0; for (int k = 0; k < 32; k++) d |= (v >> k & 1) << (31 - k); return d; }
-static i32 bfind(u32 v, int sign, int shiftamt) {
-  if (sign && (i32)v < 0) v = ~v;
-  if (!v) return -1;
-  int p = 31 - __builtin_clz(v);
-  return shiftamt ? 31 - p : p;
 }
 
 /* destinations of several registers, or of irregular shape */
 static void unpack(Warp* w, const Ins* i, u32 exec) {
   const void* A = ref(w, i->o[4]);
   if (i->op == OP_UNPACK_2X64) {
-    for (int k = 0; k < 2; k++) if (i->o[k] != NONE) { u64* d = r64(w, i->o[k]); EACH(exec) d[l] = ((const u64*)A)[32 * k + (int)l]; }
+    for (int k = 0; k < 2; k++)
+      if (i->o[k] != NONE) {
+        u64* d = r64(w, i->o[k]);
+        EACH (exec) d[l] = ((const u64*)A)[32 * k + (int)l];
+      }
     return;
   }
-  if (i->op == OP_PACK_2X64) { u64 *d = r64(w, i->o[0]), *a = r64(w, i->o[1]), *b = r64(w, i->o[2]); EACH(exec) { d[l] = a[l]; d[32 + l] = b[l]; } return; }
+  if (i->op == OP_PACK_2X64) {
+    u64 *d = r64(w, i->o[0]), *a = r64(w, i->o[1]), *b = r64(w, i->o[2]);
+    EACH (exec) {
+      d[l] = a[l];
+      d[32 + l] = b[l];
+    }
+    return;
+  }
   int n = i->op == OP_UNPACK_4X16 ? 4 : 2;
   for (int k = 0; k < n; k++) {
     if (i->o[k] == NONE) continue;
     u32* d = r32(w, i->o[k]);
-    EACH(exec) d[l] = i->op == OP_UNPACK_2X32 ? (u32)(((const u64*)A)[l] >> 32 * k)
-      : i->op == OP_UNPACK_2X16 ? ((const u32*)A)[l] >> 16 * k & 0xffff : (u32)(((const u64*)A)[l] >> 16 * k) & 0xffff;
+    EACH (exec)
+      d[l] = i->op == OP_UNPACK_2X32   ? (u32)(((const u64*)A)[l] >> 32 * k)
+             : i->op == OP_UNPACK_2X16 ? ((const u32*)A)[l] >> 16 * k & 0xffff
+                                       : (u32)(((const u64*)A)[l] >> 16 * k) & 0xffff;
   }
 }
 
 static void blend(Warp* w, const Ins* i, const void* from, u32 exec) {
   if (i->o[0] == NONE) return;
-  if (i->flags == DEST_32) { u32* d = r32(w, i->o[0]); const u32* s = from; EACH(exec) d[l] = s[l]; }
-  else if (i->flags == DEST_64) { u64* d = r64(w, i->o[0]); const u64* s = from; EACH(exec) d[l] = s[l]; }
-  else if (i->flags == DEST_PRED) { u32* d = r32(w, i->o[0]); *d = (*d & ~exec) | (*(const u32*)from & exec); }
+  if (i->flags == DEST_32) {
+    u32* d = r32(w, i->o[0]);
+    const u32* s = from;
+    EACH (exec) d[l] = s[l];
+  } else if (i->flags == DEST_64) {
+    u64* d = r64(w, i->o[0]);
+    const u64* s = from;
+    EACH (exec) d[l] = s[l];
+  } else if (i->flags == DEST_PRED) {
+    u32* d = r32(w, i->o[0]);
+    *d = (*d & ~exec) | (*(const u32*)from & exec);
+  }
 }
 
 static void wide_arithmetic(const Ins* i, void* dst, const void* A, const void* B, const void* C) {
@@ -190,16 +163,16 @@ static void wide_arithmetic(const Ins* i, void* dst, const void* A, const void* 
     UN(POPC_B64, u32, u64, __builtin_popcountll(a[l]))
     UN(CLZ_B32, u32, u32, a[l] ? __builtin_clz(a[l]) : 32)
     UN(CLZ_B64, u32, u64, a[l] ? __builtin_clzll(a[l]) : 64)
-    UN(BREV_B32, u32, u32, reverse(a[l]))
-    UN(BREV_B64, u64, u64, (u64)reverse((u32)a[l]) << 32 | reverse((u32)(a[l] >> 32)))
+    UN(BREV_B32, u32, u32, reverse_bits(a[l]))
+    UN(BREV_B64, u64, u64, (u64)reverse_bits((u32)a[l]) << 32 | reverse_bits((u32)(a[l] >> 32)))
     UN(BFIND_U32, u32, u32, bfind(a[l], 0, (int)i->mods))
     UN(BFIND_S32, u32, u32, bfind(a[l], 1, (int)i->mods))
     TRI(BFE_U32, u32, u32, bfe(a[l], b[l], c[l], 32, 0))
     TRI(BFE_S32, u32, u32, bfe(a[l], b[l], c[l], 32, 1))
     case OP_BFE_U64: case OP_BFE_S64: { u64* d = dst; const u64* a = A; const u32 *b = B, *c = C; LANES d[l] = bfe(a[l], b[l], c[l], 64, i->op == OP_BFE_S64); break; }
     TRI(PRMT, u32, u32, prmt(a[l], b[l], c[l], i->mods))
-    TRI(DP2A, u32, u32, dot(a[l], b[l], c[l], i->mods, 0))
-    TRI(DP4A, u32, u32, dot(a[l], b[l], c[l], i->mods, 1))
+    TRI(DP2A, u32, u32, dot_product(a[l], b[l], c[l], i->mods, 0))
+    TRI(DP4A, u32, u32, dot_product(a[l], b[l], c[l], i->mods, 1))
   }
 }
 
@@ -236,13 +209,20 @@ static void float_arithmetic(const Ins* i, void* dst, const void* A, const void*
   }
 }
 
-static void widened_arithmetic(const Ins* i, u32* dst, const u32* a, const u32* b, const u32* c) { /* fma.rn.f32.bf16 and kin */
+static void widened_arithmetic(const Ins* i, u32* dst, const u32* a, const u32* b,
+                               const u32* c) { /* fma.rn.f32.bf16 and kin */
   int bf = i->mods2 & 1;
   LANES {
     float x = bf ? bf16_to_float(a[l]) : half_to_float(a[l]);
     float z, f;
-    if (i->op == OP_FMA_F32_MIXED) { float y = bf ? bf16_to_float(b[l]) : half_to_float(b[l]); memcpy(&z, &c[l], 4); f = __builtin_fmaf(x, y, z); }
-    else { memcpy(&z, &b[l], 4); f = i->op == OP_ADD_F32_MIXED ? x + z : x - z; }
+    if (i->op == OP_FMA_F32_MIXED) {
+      float y = bf ? bf16_to_float(b[l]) : half_to_float(b[l]);
+      memcpy(&z, &c[l], 4);
+      f = __builtin_fmaf(x, y, z);
+    } else {
+      memcpy(&z, &b[l], 4);
+      f = i->op == OP_ADD_F32_MIXED ? x + z : x - z;
+    }
     memcpy(&dst[l], &f, 4);
   }
 }
@@ -341,27 +321,70 @@ void alu(Warp* w, const Ins* i, u32 exec) {
   const void *A = ref(w, i->o[1]), *B = ref(w, i->o[2]), *C = ref(w, i->o[3] == NONE ? i->o[1] : i->o[3]);
   switch (i->op) {
     case OP_NOP: return;
-    case OP_UNPACK_2X32: case OP_UNPACK_2X16: case OP_UNPACK_4X16: case OP_PACK_2X64: case OP_UNPACK_2X64: unpack(w, i, exec); return;
-    case OP_SETP_I: case OP_SETP_F32: case OP_SETP_F64: case OP_SETP_F16: case OP_SETP_BF16: setp_store(w, i, setp(i, A, B), exec); return;
-    case OP_SET_B32: { u32 m = (i->mods2 & 1) ? compare_f32(i->mods & 0xff, A, B) : compare_int((int)i->imm, i->mods & 0xff, A, B); u32* d = dst; u32 one = i->mods2 & 2 ? 0x3f800000u : FULL; LANES d[l] = m >> l & 1 ? one : 0; break; }
-    case OP_ADD_F32: case OP_SUB_F32: case OP_MUL_F32: case OP_FMA_F32: case OP_ADD_F32X2: case OP_SUB_F32X2: case OP_MUL_F32X2: case OP_FMA_F32X2:
-      if (!i->mods) { float_arithmetic(i, dst, A, B, C); break; } /* fall through */
-    case OP_MIN_F32: case OP_MAX_F32: case OP_DIV_F32: case OP_SQRT_F32:
-      float_modified(i, dst, A, B, C); break;
-    case OP_RCP_F32: case OP_RSQRT_F32: case OP_EX2_F32: case OP_LG2_F32: case OP_SIN_F32: case OP_COS_F32: case OP_TANH_F32:
-      approximate(i->op, i->mods, dst, A); break;
-    case OP_FMA_F32_MIXED: case OP_ADD_F32_MIXED: case OP_SUB_F32_MIXED: widened_arithmetic(i, dst, A, B, C); break;
+    case OP_UNPACK_2X32:
+    case OP_UNPACK_2X16:
+    case OP_UNPACK_4X16:
+    case OP_PACK_2X64:
+    case OP_UNPACK_2X64: unpack(w, i, exec); return;
+    case OP_SETP_I:
+    case OP_SETP_F32:
+    case OP_SETP_F64:
+    case OP_SETP_F16:
+    case OP_SETP_BF16: setp_store(w, i, setp(i, A, B), exec); return;
+    case OP_SET_B32: {
+      u32 m =
+          (i->mods2 & 1) ? compare_f32(i->mods & 0xff, A, B) : compare_int((int)i->imm, i->mods & 0xff, A, B);
+      u32* d = dst;
+      u32 one = i->mods2 & 2 ? 0x3f800000u : FULL;
+      LANES
+        d[l] = m >> l & 1 ? one : 0;
+      break;
+    }
+    case OP_ADD_F32:
+    case OP_SUB_F32:
+    case OP_MUL_F32:
+    case OP_FMA_F32:
+    case OP_ADD_F32X2:
+    case OP_SUB_F32X2:
+    case OP_MUL_F32X2:
+    case OP_FMA_F32X2:
+      if (!i->mods) {
+        float_arithmetic(i, dst, A, B, C);
+        break;
+      } /* fall through */
+    case OP_MIN_F32:
+    case OP_MAX_F32:
+    case OP_DIV_F32:
+    case OP_SQRT_F32: float_modified(i, dst, A, B, C); break;
+    case OP_RCP_F32:
+    case OP_RSQRT_F32:
+    case OP_EX2_F32:
+    case OP_LG2_F32:
+    case OP_SIN_F32:
+    case OP_COS_F32:
+    case OP_TANH_F32: approximate(i->op, i->mods, dst, A); break;
+    case OP_FMA_F32_MIXED:
+    case OP_ADD_F32_MIXED:
+    case OP_SUB_F32_MIXED: widened_arithmetic(i, dst, A, B, C); break;
     case OP_ARITH_HALF: half_arithmetic(i, dst, A, B, C); break;
     case OP_CVT: convert(i, dst, A); break;
     case OP_CVT_PACK: convert_pack(i, dst, A, B); break;
     case OP_CVT_UNPACK: convert_unpack(i, dst, A); break;
-    case OP_CVT_BF16X2_F32: { u32* d = dst; const u32 *a = A, *b = B; /* a to the upper half */
+    case OP_CVT_BF16X2_F32: {
+      u32* d = dst;
+      const u32 *a = A, *b = B; /* a to the upper half */
 #define BF(x) (((x) & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : ((x) + 0x7fffu + ((x) >> 16 & 1)) >> 16)
-      IV LANES { u32 hi = BF(a[l]), lo = BF(b[l]); d[l] = hi << 16 | lo; }
-      break; }
+      IV
+      LANES {
+        u32 hi = BF(a[l]), lo = BF(b[l]);
+        d[l] = hi << 16 | lo;
+      }
+      break;
+    }
     default:
       if (i->op >= OP_NEG_F32 && i->op <= OP_RCP_F64) float_arithmetic(i, dst, A, B, C);
-      else if ((i->op >= OP_DIV_S16 && i->op <= OP_REM_U64) || (i->op >= OP_SHF_L && i->op <= OP_BFE_S64) || (i->op >= OP_PRMT && i->op <= OP_DP4A) || i->op == OP_MULHI_S64 || i->op == OP_MULHI_U64)
+      else if ((i->op >= OP_DIV_S16 && i->op <= OP_REM_U64) || (i->op >= OP_SHF_L && i->op <= OP_BFE_S64) ||
+               (i->op >= OP_PRMT && i->op <= OP_DP4A) || i->op == OP_MULHI_S64 || i->op == OP_MULHI_U64)
         wide_arithmetic(i, dst, A, B, C);
       else integer(w, i, dst, A, B, C);
   }

@@ -268,7 +268,16 @@ static inline u32 lane32(const Warp* w, i32 o, int lane) { return r32(w, o)[lane
 static inline u64 lane64(const Warp* w, i32 o, int lane) { return r64(w, o)[lane]; }
 static inline int races(const Cluster* c) { return c->launch->races; }
 
-/* alu.c, float.c, convert.c */
+/* bits.c */
+u32 prmt(u32 a, u32 b, u32 selector, u32 mode);
+u32 dot_product(u32 a, u32 b, u32 c, u32 mods, int four);
+u64 bfe(u64 a, u32 pos, u32 len, int bits, int sign);
+u64 bfi(u64 a, u64 b, u32 pos, u32 len, int bits);
+u32 lop3(u32 a, u32 b, u32 c, u32 table);
+u32 reverse_bits(u32);
+i32 bfind(u32 v, int sign, int shiftamt);
+
+/* alu.c, float.c */
 void alu(Warp*, const Ins*, u32 exec);
 void float_modified(const Ins*, u32* d, const u32* a, const u32* b, const u32* c);
 void approximate(int op, u32 mods, u32* d, const u32* a);
