@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from emulator_peers import environment, seen, tail
+from emulator_peers import describe, environment, seen, summary, tail
 
 from fa4gen import driver
 from fa4gen.emit.render import render
@@ -81,12 +81,12 @@ def runs(
             report = fwd(x.q, x.k, x.v, out, lse, *tail("own", schedule.target, p))
             verdicts = judge_forward(p, x, out, lse)
             yield {
-                "schedule": request,
+                "kernel": request,
                 "seed": seed,
                 "problem": asdict(p),
                 "seconds": round(time.perf_counter() - started, 3),
                 "warp_instructions": report.warp_instructions,
-                "faults": seen(report)[:3],
+                "first_faults": seen(report)[:3],
                 "verdicts": [asdict(v) for v in verdicts],
                 "ok": not report.faulty and all(v.right for v in verdicts),
             }
@@ -110,8 +110,7 @@ def main() -> int:
         for row in runs(request, seeds, pairs):
             done.append(row)
             if not row["ok"]:
-                p, says = row["problem"], row["faults"] or row["verdicts"]
-                print(f"{request} seed {row['seed']} q{p['seqlen_q']} k{p['seqlen_k']}: {says}")
+                print(describe(row), flush=True)
         worst = max(v["max_error"] / max(v["plain_max_error"], 1e-9) for v in firsts(done))
         print(
             f"{request}: {sum(bool(r['ok']) for r in done)} of {len(done)} right, no fault; "
@@ -122,7 +121,8 @@ def main() -> int:
         )
         rows += done
     if args.json:
-        args.json.write_text(json.dumps({"environment": environment(), "rows": rows}, indent=1))
+        result = {"environment": environment(), "kernels": summary(rows)}
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
     return 0 if rows and all(r["ok"] for r in rows) else 1
 
 
