@@ -91,6 +91,7 @@ void race_wgmma_registers(Warp* w, const Ins* i, i32 pc, u32 seq) {
       Fault* f = fault(w->cta->cluster, F_WGMMA_FENCE, w, pc, -1, 0);
       if (f) f->a = slot;
     }
+    if (k < i->n) w->stamp_of[slot] = 0; /* from now on the product is the accumulator's last writer */
     w->wgmap[slot] = seq | (k >= i->n ? 0x80000000u : 0);
   }
 }

@@ -220,7 +220,7 @@ class Sm90:
             b="b_k" if fresh else "b_v",
             slot=cursors.slot(self.schedule.ring_barrier(b, "full"), b) if ring else "0",
             k_steps=depth // STEP,
-            accumulate=not fresh,
+            accumulate=not (fresh or o.head),  # block 0 is the first that O takes
             accesses=touched,
             span=o.span,
             prev=o.prev,
