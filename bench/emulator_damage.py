@@ -32,8 +32,11 @@ from fa4gen.emulator.damage import damages
 from fa4gen.ir.schedule import Schedule
 
 # queries, keys, spread: one block; a ring lapped twice, with rescaling; lengths that fill no tile;
-# more tiles than CTAs
-CASES = ((256, 128, 1.0), (256, 896, 8.0), (200, 300, 1.0), (300, 640, 8.0))
+# more tiles than CTAs; a ring lapped so often that stray arrivals add up to a phase
+CASES = (
+    *((256, 128, 1.0), (256, 896, 8.0), (200, 300, 1.0), (300, 640, 8.0)),
+    (128, 2304, 1.0),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,27 @@ REASONS = (
         r"mbarrier\.arrive.*STATS_EMPTY",
         "it passed a proxy fence that is for the output's tile, which another barrier hands over; "
         "the statistics are read and written by ordinary loads and stores alone",
+    ),
+    Reason(
+        "(count.*|no-(wait|arrive))",
+        r"tma_q.*\+ Q_FULL\)|mbar \+ Q_EMPTY, 2|mbar \+ Q_EMPTY\)",
+        "a CTA of this grid has one tile: Q is loaded once, and nobody waits for its place",
+    ),
+    Reason(
+        "no-arrive",
+        r"mbar \+ V_EMPTY \+ v_slot",
+        "the release of a CTA's last V: no load comes after it",
+    ),
+    Reason(
+        "no-fence",
+        r"wgmma\.fence",
+        "the product writes its accumulator afresh and takes both operands from shared memory: it "
+        "reads no register that another instruction wrote",
+    ),
+    Reason(
+        "no-barrier",
+        r"barrier_cta_sync\(TENSOR",
+        "the warpgroups' turns at the tensor core: for speed; what they share, mbarriers guard",
     ),
     Reason(
         "(no|early)-?.*",
