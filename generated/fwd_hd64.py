@@ -161,14 +161,13 @@ def exp2_part(s, scale_log2, bias, first, keys, polynomial, degree, address, dty
 
 
 def row_sum(total, factor, pairs):
-    """The running sum with this block's exponentials, four packed accumulators."""
-    parts = [(total * factor, Float32(0.0)), pairs[1], pairs[2], pairs[3]]
-    parts[0] = cute.arch.add_packed_f32x2(parts[0], pairs[0])
+    """The running sum with this block's exponentials, which four packed accumulators add up first."""
+    parts = list(pairs[:4])
     for j in range(4, len(pairs)):
         parts[j % 4] = cute.arch.add_packed_f32x2(parts[j % 4], pairs[j])
     a = cute.arch.add_packed_f32x2(parts[0], parts[1])
     a = cute.arch.add_packed_f32x2(a, cute.arch.add_packed_f32x2(parts[2], parts[3]))
-    return a[0] + a[1]
+    return total * factor + (a[0] + a[1])
 
 
 def write_scale(stats, index, factor):
