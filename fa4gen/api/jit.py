@@ -154,7 +154,10 @@ def _kept(
         found: dict[str, Any] = json.loads((entry.folder / MADE).read_text())
         return found
     made, sources = make()
-    if all(Path(s).absolute().parent == folder for s in sources):
+    files = [
+        s for s in sources if not s.startswith("--set ")
+    ]  # what `settings` said is a source too
+    if all(Path(s).absolute().parent == folder for s in files):
         text = json.dumps(made)
         try:
             cache.get(key, {"kind": kind}, lambda f: _write(f / MADE, text))

@@ -69,7 +69,7 @@ def cache(given: argparse.Namespace) -> int:
         gone = [key for one in caches for key in one.trim(0)]
         print(json.dumps({"removed": gone}) if given.json else f"{len(gone)} entries removed")
         return 0
-    rows = [
+    rows: list[dict[str, object]] = [
         {**e.about, "key": e.key, "bytes": e.size_bytes, "used": e.used}
         for e in caches[0].entries()
     ]

@@ -2,7 +2,8 @@
 
 Layers are looked through from the innermost (`use_schedule`) to the shipped schedules. Within one
 layer the narrower candidate comes first: one that serves a true subset of what another serves.
-Candidates that overlap otherwise are ambiguous; one that narrower ones leave nothing is unreachable.
+Candidates that overlap otherwise are ambiguous; one that narrower ones leave nothing is
+unreachable.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

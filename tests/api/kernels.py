@@ -22,7 +22,7 @@ class Reference:
     ) -> None:
         assert type(scale) is float
         assert num_sms == 132
-        b, sq, h, d = q.shape
+        b, sq, h, _ = q.shape
         sk, hk = k.shape[1:3]
         assert min(b, sq, h, sk, hk) >= 1
         assert max(b, h) <= launch.GRID_LIMIT

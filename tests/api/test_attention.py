@@ -35,7 +35,7 @@ def assert_right(q: Any, k: Any, v: Any, causal: bool = False, **more: Any) -> t
     o, lse = fa4gen.attention(q, k, v, causal=causal, return_lse=True, **more)
     ref, rows = reference(q, k, v, causal, more.get("softmax_scale") or q.shape[-1] ** -0.5)
     assert o.dtype == q.dtype
-    assert torch.allclose(o.double(), ref, atol=1e-2)
+    assert torch.allclose(o.double(), ref, atol=1e-3, rtol=1e-2)  # a bf16 has 8 bits
     assert torch.allclose(lse.double(), rows, atol=1e-4)
     return o, lse
 
@@ -53,7 +53,8 @@ def test_shapes_and_head_groups(kernels: Any, shape: tuple[int, ...], causal: bo
     assert [r.calls for r in kernels.values()] == [2]
 
 
-def test_rows_without_keys_are_zero_with_lse_minus_infinity(kernels: Any) -> None:
+@pytest.mark.usefixtures("kernels")
+def test_rows_without_keys_are_zero_with_lse_minus_infinity() -> None:
     o, lse = assert_right(*tensors(1, 20, 10, 2, 2), causal=True)
     assert not o[:, :10].any()
     assert bool((lse[:, :, :10] == float("-inf")).all())
@@ -83,8 +84,9 @@ dims = st.integers(1, 3)
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data(), b=dims, s=dims, h=dims, causal=st.booleans())
+@pytest.mark.usefixtures("kernels")
 def test_any_view_gives_what_its_copy_gives(
-    kernels: Any, data: Any, b: int, s: int, h: int, causal: bool
+    data: Any, b: int, s: int, h: int, causal: bool
 ) -> None:
     store = torch.randn(6000, dtype=torch.float32).to(BF16)
     stride = st.sampled_from([0, 1, 3, 8, 63, 64, 72, 192])
@@ -104,7 +106,8 @@ def test_any_view_gives_what_its_copy_gives(
     assert torch.equal(lse, rows)
 
 
-def test_views_that_tma_takes_are_not_copied(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("kernels")
+def test_views_that_tma_takes_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_copy(_tensor: Any) -> Any:
         raise AssertionError("copied")
 
@@ -119,14 +122,16 @@ def test_views_that_tma_takes_are_not_copied(kernels: Any, monkeypatch: pytest.M
         fa4gen.attention(*(t.expand(2, 4, 4, 64) for t in tensors(1, 4, 4, 4, 4)))
 
 
-def test_expanded_and_contiguous_keys_in_either_order(kernels: Any) -> None:
+@pytest.mark.usefixtures("kernels")
+def test_expanded_and_contiguous_keys_in_either_order() -> None:
     q, base, _ = tensors(1, 65, 129, 4, 1)
     k = base.expand(1, 129, 4, 64)
     for first, second in ((k, k.contiguous()), (k.contiguous(), k)):
         assert torch.equal(assert_right(q, first, first)[0], assert_right(q, second, second)[0])
 
 
-def test_outputs_are_written_in_place(kernels: Any) -> None:
+@pytest.mark.usefixtures("kernels")
+def test_outputs_are_written_in_place() -> None:
     q, k, v = tensors(2, 7, 9, 4, 2)
     odd = torch.full((q.numel() + 1,), float("nan"), dtype=BF16)[1:].view(q.shape)
     heads_first = torch.empty(2, 4, 7, 64, dtype=BF16).transpose(1, 2)
@@ -163,7 +168,7 @@ def test_large_grids_are_cut(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> N
 
 BAD = {
     "three dimensions": ("FA0802", "q", lambda q, k, v: ((q[0], k, v), {})),
-    "no tensor": ("FA0802", "k", lambda q, k, v: ((q, [1], v), {})),
+    "no tensor": ("FA0802", "k", lambda q, _k, v: ((q, [1], v), {})),
     "batch": ("FA0802", "k", lambda q, k, v: ((q, k[:1], v[:1]), {})),
     "lengths": ("FA0802", "v", lambda q, k, v: ((q, k, v[:, :3]), {})),
     "head dims": ("FA0802", "k", lambda q, k, v: ((q, k[..., :32], v), {})),
@@ -206,7 +211,8 @@ def test_bad_arguments_are_named_before_launch(kernels: Any, name: str, warm: bo
     assert sum(r.calls for r in kernels.values()) == int(warm)
 
 
-def test_inputs_that_require_a_gradient_pass_without_gradients(kernels: Any) -> None:
+@pytest.mark.usefixtures("kernels")
+def test_inputs_that_require_a_gradient_pass_without_gradients() -> None:
     q, k, v = (t.requires_grad_() for t in tensors(1, 4, 4, 2, 2))
     with torch.no_grad():
         assert_right(q, k, v)
@@ -217,7 +223,8 @@ def test_cpu_tensors_are_refused_with_what_to_do() -> None:
         fa4gen.attention(*tensors(1, 4, 4, 2, 2))
 
 
-def test_a_head_dim_that_nothing_serves_says_what_is(kernels: Any) -> None:
+@pytest.mark.usefixtures("kernels")
+def test_a_head_dim_that_nothing_serves_says_what_is() -> None:
     with pytest.raises(Fa4genError, match=r"FA0805.*no kernel serves") as caught:
         fa4gen.attention(*tensors(1, 4, 4, 2, 2, d=512))
     assert "fwd_hd128_sm90" in caught.value.diagnostics[0].why

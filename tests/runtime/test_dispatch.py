@@ -1,0 +1,53 @@
+"""Which candidate serves a problem: the innermost layer, the narrower schedule, or an error."""
+
+import pytest
+
+from fa4gen.diag import Fa4genError
+from fa4gen.runtime.dispatch import Candidate, explain, find, make_layer
+from fa4gen.runtime.problem import Problem
+
+D64 = Problem(target="sm_90a", dtype="bf16", head_dim=64, head_dim_v=64, causal=False)
+
+
+def candidate(name: str, dims: tuple[int, ...] = (64,), **more: object) -> Candidate:
+    fields = {"target": "sm_90a", "dtypes": ("bf16",), "head_dims_v": (), "causal": (False, True)}
+    return Candidate(name=name, head_dims=dims, origin=f"{name}.yaml", **(fields | more))  # type: ignore[arg-type]
+
+
+def test_the_narrower_schedule_comes_first_in_any_order() -> None:
+    wide, narrow = candidate("wide", (64, 128, 192)), candidate("narrow")
+    for order in ((wide, narrow), (narrow, wide)):
+        layer = make_layer("l", order)
+        assert find([layer], D64) is narrow
+        d192 = Problem(target="sm_90a", dtype="bf16", head_dim=192, head_dim_v=192, causal=True)
+        assert find([layer], d192) is wide
+
+
+def test_the_inner_layer_comes_first_even_if_wider() -> None:
+    inner = make_layer("inner", [candidate("wide", (64, 128))])
+    outer = make_layer("outer", [candidate("narrow")])
+    assert find([inner, outer], D64).name == "wide"
+    lines = explain([inner, outer], D64)
+    assert lines == ["wide (inner): serves", "narrow (outer): would serve, but wide comes first"]
+
+
+@pytest.mark.parametrize("dims", [(64,), (64, 96)])
+def test_overlap_that_is_no_refinement_is_ambiguous(dims: tuple[int, ...]) -> None:
+    other = (64,) if dims == (64,) else (64, 128)
+    with pytest.raises(Fa4genError, match=r"FA0812.*`a` and `b`") as caught:
+        make_layer("l", [candidate("a", dims), candidate("b", other)])
+    assert "a.yaml" in str(caught.value)
+
+
+def test_a_candidate_that_nothing_reaches_is_an_error() -> None:
+    with pytest.raises(Fa4genError, match=r"FA0813.*`none`"):
+        make_layer("l", [candidate("none", ())])
+    parts = [candidate("a", (64,)), candidate("b", (128,))]
+    with pytest.raises(Fa4genError, match=r"FA0813.*`whole`"):
+        make_layer("l", [*parts, candidate("whole", (64, 128))])
+
+
+def test_what_nothing_serves_says_why_not() -> None:
+    with pytest.raises(Fa4genError, match="FA0805") as caught:
+        find([make_layer("l", [candidate("a", (128,), dtypes=("fp16",))])], D64)
+    assert "a (l): dtype is fp16, head_dim is 128" in caught.value.diagnostics[0].why
