@@ -82,11 +82,11 @@ def online_softmax(acc, m, total, scale_log2, first):
         safe = cutlass.select_(mx == NEG_INF, Float32(0.0), mx)  # a row without keys so far
         bias = safe * scale_log2
         scale = Float32(1.0) if first else cute.math.exp2(m[r] * scale_log2 - bias, fastmath=True)
-        s = None  # of this block alone: added one by one, millions of keys would be lost
+        s = Float32(0.0) if first else total[r] * scale
         for i in idx:
             acc[i] = cute.math.exp2(acc[i] * scale_log2 - bias, fastmath=True)
-            s = acc[i] if s is None else s + acc[i]
-        m[r], total[r] = mx, s if first else total[r] * scale + s
+            s = s + acc[i]
+        m[r], total[r] = mx, s
         scales.append(scale)
     return scales
 
