@@ -1,11 +1,11 @@
 """Settings from the environment; the only place of the package that reads `os.environ`.
 
-    FA4GEN_CACHE_DIR   folder of compiled kernels (default: $XDG_CACHE_HOME or ~/.cache, /fa4gen)
-    FA4GEN_NO_JIT      1: never compile on first use; a kernel that is not there is an error
-    FA4GEN_DEBUG       1: keep the folder of a compilation that failed, and name it in the error
-    FA4GEN_TIMEOUT     seconds that one compilation may take (default 600)
-    FA4GEN_SCHEDULES   schedules of your own, files or folders, with `:` between them
-    FA4GEN_RUNTIME_LIBRARY   NVIDIA's libcute_dsl_runtime.so, where its wheel is not installed
+FA4GEN_CACHE_DIR   folder of compiled kernels (default: $XDG_CACHE_HOME or ~/.cache, /fa4gen)
+FA4GEN_NO_JIT      1: never compile on first use; a kernel that is not there is an error
+FA4GEN_DEBUG       1: keep the folder of a compilation that failed, and name it in the error
+FA4GEN_TIMEOUT     seconds that one compilation may take (default 600)
+FA4GEN_SCHEDULES   schedules of your own, files or folders, with `:` between them
+FA4GEN_RUNTIME_LIBRARY   NVIDIA's libcute_dsl_runtime.so, where its wheel is not installed
 """
 
 import os

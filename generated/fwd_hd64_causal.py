@@ -190,7 +190,7 @@ def exp2_part(s, scale_log2, bias, first, keys, polynomial, degree, address, dty
 
 
 def row_sum(total, factor, pairs):
-    """The running sum with this block's exponentials, which four packed accumulators add up first."""
+    """The running sum with this block's exponentials, added up first by four accumulators."""
     parts = list(pairs[:4])
     for j in range(4, len(pairs)):
         parts[j % 4] = cute.arch.add_packed_f32x2(parts[j % 4], pairs[j])

@@ -77,9 +77,8 @@ def cache(given: argparse.Namespace) -> int:
         print(json.dumps(rows, indent=2))
         return 0
     for row in rows:
+        name, target, key = (str(row[k]) for k in ("name", "target", "key"))
         used = datetime.fromtimestamp(float(str(row["used"]))).isoformat(" ", "minutes")
-        print(
-            f"{row['name']}  {row['target']}  {row['bytes']} bytes  used {used}  {row['key'][:12]}"
-        )
+        print(f"{name}  {target}  {row['bytes']} bytes  used {used}  {key[:12]}")
     print(f"{len(rows)} kernels in {caches[0].folder}")
     return 0

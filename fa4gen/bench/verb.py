@@ -1,4 +1,4 @@
-"""What `fa4gen bench` does: kernels of schedules into a kit, run here or elsewhere, results kept."""
+"""What `fa4gen bench` does: kernels into a kit, run here or elsewhere, results kept."""
 
 import tempfile
 from collections.abc import Mapping, Sequence

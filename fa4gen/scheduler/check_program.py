@@ -31,7 +31,9 @@ def check_program(program: KernelProgram) -> tuple[System, Verdict]:
     slots = tuple(check_cursors(program))
     try:
         verdict = prove(system)
-    except Fa4genError as e:  # an order that is wrong in itself explains a slot that is not the counted one
+    except (
+        Fa4genError
+    ) as e:  # an order that is wrong in itself explains a slot that is not the counted one
         raise Fa4genError([*e.diagnostics, *slots]) from None
     if slots:
         raise Fa4genError(slots)

@@ -19,7 +19,7 @@ Name = tuple[
 ]  # kinds of live events and of carriers are numbers, so that names have an order
 ARRIVAL, PASSED, WRITE, FENCED, READ, FLYING, PRIVATE = range(7)
 CLOCK, UNFENCED, LOADS, STORES, CHAIN, ACCUMULATOR, RELEASED, DONE, PART, SIGNALS = range(10)
-LIMIT = 4000  # frontiers; the deepest ring compared with brute force kept 630
+LIMIT = 4000  # frontiers; a ring of ten slots keeps some 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,8 @@ def explore(begin: Run, limit: int = LIMIT) -> Verdict:
     kept: dict[Control, list[int]] = {}
     todo: deque[tuple[Run, tuple[int, ...], int]] = deque([(begin, (), 0)])
     frontiers = letters = 0
+    # no more blocks than there are tokens lie between two roles that wait for each other
+    lag = 2 * sum(bar.stages for bar in system.bars) + 8
     contained = True
     while todo:
         run, word, length = todo.popleft()
@@ -65,7 +67,7 @@ def explore(begin: Run, limit: int = LIMIT) -> Verdict:
             continue
         kept[control].append(known)
         frontiers, letters = frontiers + 1, length
-        if frontiers > limit:
+        if frontiers > limit or max(map(len, run.todo)) > lag:
             return _verdict([_runaway(run)], run, word, frontiers, length)
         longer = (*word[:-1], word[-1] + 1) if run.opened else (*word, 1)
         todo.append((run.copy().block(), longer, length + 1))

@@ -15,6 +15,7 @@ nothing.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import ClassVar
 
 from .closure import Verdict, explore
@@ -59,20 +60,35 @@ def _shallow(system: System, rings: tuple[Handshake, ...]) -> System:
         for n in (r.full, r.empty):
             bars[n] = replace(bars[n], stages=r.shallow)
         regions[r.region] = replace(regions[r.region], stages=r.shallow)
-    return replace(system, bars=tuple(bars), regions=tuple(regions))
+    roles = tuple(_drained(role, system, rings) for role in system.roles)
+    return replace(system, roles=roles, bars=tuple(bars), regions=tuple(regions))
+
+
+def _drained(role: Role, system: System, rings: tuple[Handshake, ...]) -> Role:
+    """A producer that waits for all slots at the end waits for as many as there are now."""
+    end = list(role.end)
+    for r in rings:
+        waits = [n for n, x in enumerate(end) if x.do is Do.WAIT and x.bar == r.empty]
+        if len(waits) == system.bars[r.empty].stages:
+            gone = set(waits[r.shallow :])
+            end = [x for n, x in enumerate(end) if n not in gone]
+    return replace(role, end=tuple(end))
 
 
 # the form -----------------------------------------------------------------------------------------
 
 
 def handshakes(system: System) -> Iterator[Handshake]:
-    """Every ring of the lemma's form."""
-    for empty, e in enumerate(system.bars):
-        for full, f in enumerate(system.bars):
-            if e.stages == f.stages > 1 and not (e.named or f.named) and full != empty:
-                found = _handshake(system, full, empty)
-                if found:
-                    yield found
+    """Every ring of the lemma's form; each barrier and region belongs to one of them."""
+    used: set[int] = set()
+    for full, f in enumerate(system.bars):
+        for empty, e in enumerate(system.bars):
+            if not e.stages == f.stages > 1 or e.named or f.named or used & {full, empty}:
+                continue
+            found = _handshake(system, full, empty) if full != empty else None
+            if found:
+                used |= {full, empty}
+                yield found
 
 
 def _handshake(system: System, full: int, empty: int) -> Handshake | None:
@@ -95,8 +111,12 @@ def _handshake(system: System, full: int, empty: int) -> Handshake | None:
 
 
 def _produces(role: Role, ring: Handshake) -> bool:
-    """A free wait before each load, and loads in the order of versions."""
+    """A free wait before each load, no other load between, and loads in the order of versions."""
     sections = {s: [x for x in role.section(s) if _of(x, ring)] for s in SECTIONS}
+    for s in SECTIONS:
+        since = [x for x in role.section(s) if x.do is Do.LOAD or _of(x, ring)]
+        if any(b.bar == ring.full and a.bar != ring.empty for a, b in pairwise(since)):
+            return False
     for name, actions in sections.items():
         if name == "end":
             continue
@@ -105,13 +125,14 @@ def _produces(role: Role, ring: Handshake) -> bool:
             return False
     if sections["start"] or sections["none"] or any(x.do is Do.LOAD for x in sections["end"]):
         return False
-    at = {s: [x.uses[0].b - x.prev * ring.step for x in sections[s][1::2]] for s in SECTIONS}
+    loads = {s: [x for x in found if x.do is Do.LOAD] for s, found in sections.items()}
+    at = {s: [x.uses[0].b - x.prev * ring.step for x in loads[s]] for s in SECTIONS}
     first = len(at["first"])
     return (
         at["first"] == list(range(first))
         and at["rest"] == list(range(first - ring.step, first))
         and at["last"] == list(range(first, ring.step))
-        and all(x.uses[0].a == ring.step for s in sections.values() for x in s[1::2] if x.uses)
+        and all(x.uses[0].a == ring.step for found in loads.values() for x in found)
     )
 
 
