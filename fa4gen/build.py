@@ -121,7 +121,7 @@ def stale(file: Path, text: str) -> str:
 def build(one: Member, folder: Path, options: Options) -> Built:
     """Compiles a member (or takes it from the cache) into `folder`, with its report.
 
-    Raises Fa4genError: FA07xx for what the toolchain refuses, FA0710 for a kernel that spills.
+    Raises Fa4genError FA07xx for what the toolchain refuses.
     """
     schedule = one.checked.schedule
     request = Request(name=one.name, target=schedule.target, text=one.source.text)
@@ -144,14 +144,14 @@ def build(one: Member, folder: Path, options: Options) -> Built:
     return built
 
 
-def spills(built: Built, schedule: Schedule) -> Diagnostic | None:
-    """A kernel that keeps registers in local memory is slow: a warning with the numbers."""
+def spills(built: Built, schedule: Schedule, severity: str) -> Diagnostic | None:
+    """A kernel that keeps registers in local memory is slow: FA0710 with the numbers."""
     code = built.report.code
     if not code.spills:
         return None
     return Diagnostic(
         code="FA0710",
-        severity="warning",
+        severity=severity,
         title=f"`{built.name}` spills: {code.local_stores} stores to and {code.local_loads} loads "
         f"from local memory",
         span=schedule.span,

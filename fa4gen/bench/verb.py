@@ -56,8 +56,8 @@ def write(
 
 def measure(
     made: Sequence[KitKernel], peers_folder: Path | None, options: Options, budget_seconds: float
-) -> str:
-    """Runs on this machine's GPU, keeps the results, and returns their table. Raises FA0709."""
+) -> tuple[Path, str]:
+    """Runs on this machine's GPU; where the results are kept, and their table. Raises FA0709."""
     with tempfile.TemporaryDirectory() as folder:
         kit = write(Path(folder) / "kit", made, peers_folder, options)
         out = Path(folder) / "out"
@@ -65,7 +65,6 @@ def measure(
         return keep(out)
 
 
-def keep(out: Path) -> str:
-    """Takes results that came back from another machine over; their table, and where they lie."""
-    file, table = keep_results(out, RESULTS)
-    return f"{table}\nkept in {file}\n"
+def keep(out: Path) -> tuple[Path, str]:
+    """Takes results that came back from another machine over; where they lie, and their table."""
+    return keep_results(out, RESULTS)

@@ -31,7 +31,7 @@ def unedited(schedule: str, causal: bool) -> str:
 
 
 @pytest.mark.dsl
-@pytest.mark.parametrize(("number", "edit"), enumerate(SOUND), ids=[e.name for e in SOUND])
+@pytest.mark.parametrize(("number", "edit"), list(enumerate(SOUND)), ids=[e.name for e in SOUND])
 def test_an_edit_is_another_kernel_and_right(number: int, edit: Edit, tmp_path: Path) -> None:
     for path in SCHEDULES.glob("*.yaml"):
         shutil.copy(path, tmp_path)
