@@ -169,7 +169,7 @@ def _one_sided(system: System, n: int) -> Diagnostic:
     bar = system.bars[n]
     acts = system.arrivers[n] or system.waiters[n]
     roles: list[Role] = [system.roles[r] for r in sorted(acts)]
-    who = ", ".join(f"`{r.name}`" for r in roles)
+    who = ", ".join(dict.fromkeys(f"`{r.declared or r.name}`" for r in roles))
     lonely = bool(system.arrivers[n])
     return Diagnostic(
         code="FA0325",

@@ -171,6 +171,9 @@ class _Actor:
         r = self.role
         loops = [self._section("rest", s.body, number) for s in r.segments]
         self._alike(loops)
+        first = self._section("first", r.first, number)
+        if r.merge_first:
+            self._merged(first, loops)
         name = f"{r.name}[{self.instance}]" if r.instances > 1 else r.name
         which = {None: "", FIRST_WARP: " (first warp)", OTHER_WARPS: " (other warps)"}
         return Role(
@@ -180,7 +183,7 @@ class _Actor:
             start=self._section("start", r.start, number),
             first=(
                 *self._section("before", r.before, number),
-                *self._section("first", r.first, number),
+                *first,
             ),
             rest=loops[0] if loops else (),
             last=self._section("last", r.last, number),
@@ -214,6 +217,20 @@ class _Actor:
                     why="other roles cannot know which of them a block runs in",
                 )
             )
+
+    def _merged(self, first: tuple[Action, ...], loops: list[tuple[Action, ...]]) -> None:
+        """Block 0 is printed as the loop's first iteration: it must be that iteration."""
+        if not loops or [x.skeleton() for x in first] == [x.skeleton() for x in loops[0]]:
+            return
+        self.names.bag.add(
+            Diagnostic(
+                code="FA0320",
+                title=f"block 0 of `{self.role.name}` is printed as an iteration of its loop, "
+                "and synchronises otherwise",
+                span=(first or loops[0])[0].span,
+                why="the loop would do for block 0 what it does for the others",
+            )
+        )
 
     def _section(self, name: str, body: tuple[Stmt, ...], number: int) -> tuple[Action, ...]:
         out: list[Action] = []

@@ -356,8 +356,11 @@ class Sm100:
         total, top = (f"total_{o.instance}", f"m_{o.instance}") if stats and own else ("total", "m")
         made: list[Stmt] = self._join(o) if f"{op.role}_join" in self.joins() else []
         if stats:
+            home = self.storage.pieces[self._buffer_of(stats[0]).name, None]
+            read = tuple(a for a in touched if a.region in home)
+            touched = tuple(a for a in touched if a not in read)
             place = (self._stats(), self._stats_index(o), str(self._tile_m()))
-            made.append(self._call(o, "read_final", place, touched, (total, top)))
+            made.append(self._call(o, "read_final", place, read, (total, top)))
         offset = o.instance if own else "own"
         pitch = self._tile_elements(out)
         address = f"lanes + {self._column(source, o.instance)}"
@@ -371,7 +374,7 @@ class Sm100:
             str(self._tile_m()),
             str(self._out_boxes().width),
         )
-        store = self._call(o, "store_o", args, touched if not stats else (), ())
+        store = self._call(o, "store_o", args, touched, ())
         made.append(replace(store, settled=True))  # it waits for each load of O itself
         row = f"m_block * {self.tile_rows()} + {offset} * {self._tile_m()} + row"
         args = ("lse", total, top, "scale_log2", "batch", "head", row, "seqlen_q")
