@@ -20,7 +20,7 @@ from fa4gen.runtime.problem import (
     tma_view,
 )
 
-from .session import CURRENT, Session
+from .session import CURRENT, Plan, Session
 
 Tensor = torch.Tensor
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -104,54 +104,88 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """The call itself. What it does not find in order it leaves to `_careful`, which says why.
 
-    Kept flat: each test here is some 0.1 us of every call.
+    Shapes, strides, types and devices decide alike every time they come: `Session.plans` remembers
+    the verdict, so that a call like an earlier one is one look-up and what a look-up cannot hold.
     """
     session = CURRENT.get()
     try:
-        b, sq, h, d = q.shape
-        bk, sk, hk, dk = k.shape
-        bv, sv, hv, dv = v.shape
-        device = q.get_device()
-        kernel = session.kernels[
-            q.dtype, k.dtype, v.dtype, d, dk, dv, causal, device, k.get_device(), v.get_device()
-        ]
-        q0, q1, q2, q3 = q.stride()
-        k0, k1, k2, k3 = k.stride()
-        v0, v1, v2, v3 = v.stride()
+        key = (
+            q.shape, q.stride(), q.dtype, q.get_device(),
+            k.shape, k.stride(), k.dtype, k.get_device(),
+            v.shape, v.stride(), v.dtype, v.get_device(),
+            causal,
+            out is None or (out.shape, out.stride(), out.dtype, out.get_device()),
+            lse is None or (lse.shape, lse.stride(), lse.dtype, lse.get_device()),
+        )  # fmt: skip
+        plan = session.plans.get(key)
+        if plan is None:
+            plan = _remember(session, key, q, k, v, causal, out, lse)
+        pointers = q.data_ptr(), k.data_ptr(), v.data_ptr()
         in_order = (
-            b == bk == bv
-            and sk == sv
-            and hk == hv
-            and b * sq * h * sk * hk
-            and not h % hk
-            and b * sq * h < LIMIT > sk
-            and b <= GRID_LIMIT >= h
-            and q3 == k3 == v3 == 1
-            and q0 * q1 * q2 * k0 * k1 * k2 * v0 * v1 * v2
-            and not (q0 | q1 | q2 | k0 | k1 | k2 | v0 | v1 | v2) & STRIDE_BITS
-            and not (q.data_ptr() | k.data_ptr() | v.data_ptr()) & POINTER_BITS
+            plan is not None
+            and not (pointers[0] | pointers[1] | pointers[2]) & POINTER_BITS
             and not (q.requires_grad or k.requires_grad or v.requires_grad)
-            and (device < 0 or device == torch.cuda.current_device())
-            and type(causal) is bool
+            and (plan.device < 0 or plan.device == torch.cuda.current_device())
             and (scale is None or (type(scale) is float and 0 < scale < 3e38))
-            and (out is None or _good_out(out, q, k, v, (b, sq, h, dv)))
-            and (lse is None or _good_lse(lse, (b, h, sq), device))
+            and (out is None or _unshared(out, pointers))
+            and (lse is None or not lse.requires_grad)
         )
     except (AttributeError, KeyError, TypeError, ValueError):
-        in_order = False  # not four dimensions, not tensors, a kernel that was not needed before
-    if not in_order:
+        in_order = False  # not tensors, or a kernel that was not needed before
+    if not in_order or plan is None:
         return _careful(session, q, k, v, causal, scale, out, lse)
     if out is None:
-        out = torch.empty((b, sq, h, dv), dtype=q.dtype, device=q.device)
+        out = q.new_empty(plan.out_shape)
     if lse is None:
-        lse = torch.empty((b, h, sq), dtype=torch.float32, device=q.device)
-    kernel.function(q, k, v, out, lse, d**-0.5 if scale is None else scale, kernel.num_sms)
+        lse = q.new_empty(plan.lse_shape, dtype=torch.float32)
+    kernel = plan.kernel
+    kernel.function(q, k, v, out, lse, plan.scale if scale is None else scale, kernel.num_sms)
     return out, lse
 
 
-def _good_out(out: Any, q: Any, k: Any, v: Any, shape: tuple[int, ...]) -> bool:
-    o0, o1, o2, o3 = out.stride()
+def _unshared(out: Any, pointers: tuple[int, int, int]) -> bool:
+    """An output that is aligned, wants no gradient, and is no input."""
     pointer = out.data_ptr()
+    return not (pointer & POINTER_BITS or out.requires_grad or pointer in pointers)
+
+
+def _remember(
+    session: Session, key: tuple[Any, ...], q: Any, k: Any, v: Any, causal: Any, out: Any, lse: Any
+) -> Plan | None:
+    """The plan of calls like this one, kept if they can go straight to their kernel."""
+    b, sq, h, d = q.shape
+    bk, sk, hk, dk = k.shape
+    bv, sv, hv, dv = v.shape
+    device = q.get_device()
+    kernel = session.kernels[
+        q.dtype, k.dtype, v.dtype, d, dk, dv, causal, device, k.get_device(), v.get_device()
+    ]
+    strides = [*q.stride()[:3], *k.stride()[:3], *v.stride()[:3]]
+    in_order = (
+        b == bk == bv
+        and sk == sv
+        and hk == hv
+        and b * sq * h * sk * hk
+        and not h % hk
+        and b * sq * h < LIMIT > sk
+        and b <= GRID_LIMIT >= h
+        and q.stride()[3] == k.stride()[3] == v.stride()[3] == 1
+        and all(strides)
+        and not any(s & STRIDE_BITS for s in strides)
+        and type(causal) is bool
+        and (out is None or _good_out(out, q, (b, sq, h, dv)))
+        and (lse is None or _good_lse(lse, (b, h, sq), device))
+    )
+    if not in_order:
+        return None
+    plan = Plan(
+        kernel=kernel, device=device, out_shape=(b, sq, h, dv), lse_shape=(b, h, sq), scale=d**-0.5
+    )
+    return session.remember(key, plan)
+
+
+def _good_out(out: Any, q: Any, shape: tuple[int, ...]) -> bool:
+    o0, o1, o2, o3 = out.stride()
     return bool(
         out.shape == shape
         and out.dtype is q.dtype
@@ -159,9 +193,6 @@ def _good_out(out: Any, q: Any, k: Any, v: Any, shape: tuple[int, ...]) -> bool:
         and o3 == 1
         and o0 * o1 * o2
         and not (o0 | o1 | o2) & STRIDE_BITS
-        and not pointer & POINTER_BITS
-        and pointer not in (q.data_ptr(), k.data_ptr(), v.data_ptr())
-        and not out.requires_grad
     )
 
 
@@ -174,7 +205,6 @@ def _good_lse(lse: Any, shape: tuple[int, ...], device: int) -> bool:
         and l2 == 1
         and l0
         and l1
-        and not lse.requires_grad
     )
 
 

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,19 @@ from fa4gen.target import TARGETS
 
 from . import jit
 
+MOST_PLANS = 4096  # shapes remembered at a time; a server's lengths may all differ
 LASTING = ("FA0701", "FA0702")  # refusals that a second try would only repeat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What every call of the same shapes, strides, types and devices does."""
+
+    kernel: launch.Kernel
+    device: int
+    out_shape: tuple[int, ...]
+    lse_shape: tuple[int, ...]
+    scale: float  # where the call gives none
 
 
 class Session:
@@ -34,6 +47,7 @@ class Session:
 
     def __init__(self, parent: "Session | None" = None, layer: Layer | None = None) -> None:
         self.kernels: dict[tuple[Any, ...], launch.Kernel] = {}
+        self.plans: dict[tuple[Any, ...], Plan] = {}
         self._own = [layer] if layer else []
         self._parent = parent
         self._children: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -63,10 +77,17 @@ class Session:
 
     def forget(self) -> None:
         """Empties the memory of loaded kernels, here and in sessions within this one."""
-        self.kernels = {}
+        self.kernels, self.plans = {}, {}
         self._refused.clear()
         for child in list(self._children):
             child.forget()
+
+    def remember(self, key: tuple[Any, ...], plan: Plan) -> Plan:
+        """Keeps the plan of a call; all are dropped when there are too many."""
+        if len(self.plans) >= MOST_PLANS:
+            self.plans = {}
+        self.plans[key] = plan
+        return plan
 
     def kernel(self, problem: Problem, device: int, num_sms: int) -> launch.Kernel:
         """The kernel that serves a problem on a device, loaded. Raises FA0805, FA081x, FA07xx."""
