@@ -96,6 +96,7 @@ def emulate(
     from fa4gen.emit.render import render
     from fa4gen.options import Options
     from fa4gen.runtime.compile import Request, compile_cached, line_map
+    from fa4gen.scheduler.tile_ring import DYNAMIC
 
     sizes = {"batch": batch, "heads": heads, "heads_kv": heads_kv, "seqlen_q": seqlen_q}
     for name, value in {**sizes, "seqlen_k": seqlen_k, "num_sms": num_sms}.items():
@@ -123,7 +124,8 @@ def emulate(
     x = make_inputs(problem, seed)
     out = torch.full((batch, seqlen_q, heads, schedule.head_dim_v), float("nan")).to(x.q.dtype)
     lse = torch.full((batch, heads, seqlen_q), float("nan"))
-    report = fwd(x.q, x.k, x.v, out, lse, problem.scale, num_sms)
+    counter = [torch.zeros(1, dtype=torch.int32)] if schedule.scheduler in DYNAMIC else []
+    report = fwd(x.q, x.k, x.v, out, lse, problem.scale, num_sms, *counter)
     places = {line: str(span) for line, span in line_map(text).items()}
     return Emulated(
         name=driver.member_name(schedule),

@@ -133,6 +133,16 @@ EDITS = (
         replace=(("{full: static_persistent, causal: lpt}", "single"),),
     ),
     Edit(
+        name="tiles_claimed",
+        schedule=BLACKWELL,
+        replace=(("{full: static_persistent, causal: lpt}", "dynamic"),),
+    ),
+    Edit(
+        name="tiles_claimed_by_consumers",
+        schedule=HOPPER,
+        replace=(("full: single, causal: lpt}", "full: dynamic, causal: lpt_dynamic}"),),
+    ),
+    Edit(
         name="one_consumer",
         schedule=HOPPER,
         replace=(
