@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fa4gen.api import verbs
 from fa4gen.diag import Fa4genError
 
-from .about import explain_arguments, explain_verb, list_arguments, list_verb, schema_verb
+from .about import list_arguments, list_verb, schema_verb
 from .arguments import (
     OK,
     REFUSED,
@@ -34,6 +34,7 @@ from .build import (
 )
 from .check import check_verb
 from .emulate import emulate_arguments, emulate_verb
+from .explain import explain_arguments, explain_verb
 
 __all__ = ["OK", "REFUSED", "USAGE", "main"]
 
@@ -73,7 +74,11 @@ VERBS = {
         arguments=emulate_arguments,
         run=emulate_verb,
     ),
-    "explain": Verb(help="what an error code means", arguments=explain_arguments, run=explain_verb),
+    "explain": Verb(
+        help="what an error code means, or why a schedule is sound",
+        arguments=explain_arguments,
+        run=explain_verb,
+    ),
     "pack": Verb(
         help="kernels built ahead of time, for machines without the DSL",
         arguments=verbs.pack_arguments,

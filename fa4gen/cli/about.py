@@ -1,4 +1,4 @@
-"""The verbs that inform: `schema`, `list`, `explain`."""
+"""The verbs that inform: `schema`, `list`."""
 
 import json
 import sys
@@ -41,28 +41,4 @@ def list_verb(given: Given) -> int:
             print(f"    variants: {', '.join(others) or 'none'}")
     if given.json:
         print(json.dumps(rows, indent=2))
-    return OK
-
-
-def explain_arguments(parser: Arguments) -> None:
-    parser.add_argument("code", nargs="?", help="FA and four digits; left out: all of them")
-    json_argument(parser)
-
-
-def explain_verb(given: Given) -> int:
-    from fa4gen.codes import CODES, page
-
-    if given.code is None:
-        rows = [{"code": c.code, "stage": c.stage, "title": c.title} for c in CODES.values()]
-        text = "\n".join(f"{c.code}  {c.stage:<12} {c.title}" for c in CODES.values())
-        print(json.dumps(rows, indent=2) if given.json else text)
-        return OK
-    code = CODES.get(given.code.upper())
-    if code is None:
-        print(f"no code {given.code}; `fa4gen explain` lists them", file=sys.stderr)
-        return USAGE
-    text = page(code)
-    print(
-        json.dumps({"code": code.code, "title": code.title, "page": text}) if given.json else text
-    )
     return OK

@@ -7,7 +7,7 @@ race is gone once fences and waits no longer count, the order is there and of th
 from fa4gen.diag import Diagnostic, Note
 
 from .closure import Verdict
-from .model import Do, System
+from .model import WAITS, Do, System
 from .run import Fault, Place, Rules, Run, run_word
 from .words import action_text, note, operation_text, role_text, when, word_text
 
@@ -67,14 +67,31 @@ def _unordered(system: System, verdict: Verdict, fault: Fault, other: Place) -> 
 
 
 def _between(system: System, fault: Fault, other: Place) -> tuple[Note, ...]:
-    """Barriers from the earlier role to the later one: none of them holds this pair apart."""
+    """Barriers from the earlier role to the later one: none of them holds this pair apart.
+
+    If there are none: where the later one waited last, and for whom.
+    """
     a, b = other.action.role, fault.at.action.role
     ways = f"leads from {role_text(system, a)} to {role_text(system, b)}"
-    return tuple(
+    found = tuple(
         Note(text=f"`{bar.name}` {ways}, but does not hold back this pair", span=bar.span)
         for n, bar in enumerate(system.bars)
         if a != b and a in system.arrivers[n] and b in system.waiters[n]
-    )[:3]
+    )
+    return found[:3] or _last_wait(system, fault.at)
+
+
+def _last_wait(system: System, place: Place) -> tuple[Note, ...]:
+    role = system.roles[place.action.role]
+    actions = role.actions
+    at = next(n for n, x in enumerate(actions) if x is place.action)
+    waits = [x for x in actions[:at] if x.do in WAITS]
+    if not waits:
+        return ()
+    bar = system.bars[waits[-1].bar]
+    who = ", ".join(role_text(system, r) for r in sorted(system.arrivers[waits[-1].bar]))
+    text = f"`{role.name}` waits on `{bar.name}` before it, where {who or 'nobody'} arrives"
+    return (Note(text=text, span=waits[-1].span or bar.span),)
 
 
 def _late(system: System, verdict: Verdict, fault: Fault) -> Diagnostic:
