@@ -69,7 +69,26 @@ def check(schedule: Schedule, target: Target) -> list[Diagnostic]:
         *_once(schedule),
         *_meanings(schedule),
         *_registers(schedule),
+        *_masks(schedule),
     ]
+
+
+def _masks(schedule: Schedule) -> Iterator[Diagnostic]:
+    """Keys past the end (and beyond the diagonal) must not count: no length is excluded."""
+    needed = ("seqlen_k", "causal") if schedule.causal else ("seqlen_k",)
+    for o in schedule.operations:
+        if "mask" not in KINDS[o.kind].options:
+            continue
+        given = o.options.get("mask") or ()
+        given = (given,) if isinstance(given, str) else given
+        missing = [m for m in needed if m not in given]  # type: ignore[operator]
+        if missing:
+            yield Diagnostic(
+                code="FA0223",
+                title=f"`{o.name}` does not mask by {' and '.join(f'`{m}`' for m in missing)}",
+                span=o.span,
+                fix="write `mask: [seqlen_k, causal]`",
+            )
 
 
 def _complete(schedule: Schedule, kinds: tuple[str, ...]) -> Iterator[Diagnostic]:
@@ -137,12 +156,27 @@ def _meanings(schedule: Schedule) -> Iterator[Diagnostic]:
             if use_ and use_.meaning not in LOADED:
                 loaded = _Use(item=o.writes[0], meaning="loaded", operation=o)
                 yield _conflict(loaded, use_, f"`{use_.item}` is {use_.meaning}")
+    yield from _tensors(by_meaning)
     filled = {o.writes[0] for o in schedule.operations if o.kind == "tma_load"}
     for meaning in LOADED:
         use_ = by_meaning.get(meaning)
         if use_ and use_.item not in filled and by_item[use_.item] is use_:
             title = f"`{use_.item}` is {meaning} for `{use_.operation.name}`, and nobody loads it"
             yield Diagnostic(code="FA0222", title=title, span=use_.operation.span)
+
+
+def _tensors(by_meaning: Mapping[str, _Use]) -> Iterator[Diagnostic]:
+    """The tensor that a load reads has the name of the item."""
+    for meaning in LOADED:
+        use_ = by_meaning.get(meaning)
+        if use_ and use_.item != meaning.lower():
+            title = f"`{use_.operation.name}` takes `{use_.item}` for {meaning}"
+            yield Diagnostic(
+                code="FA0222",
+                title=f"{title}, which is loaded under the name `{meaning.lower()}`",
+                span=use_.operation.span,
+                fix=f"call it `{meaning.lower()}`",
+            )
 
 
 def _conflict(use: _Use, other: _Use, fact: str) -> Diagnostic:

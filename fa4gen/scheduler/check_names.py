@@ -145,9 +145,10 @@ def _instances(schedule: Schedule, operation: Operation) -> Iterator[Diagnostic]
     """An operation on a buffer of each index value is done once for each of them."""
     if not operation.role or operation.role not in [r.name for r in schedule.roles]:
         return
-    if schedule.role(operation.role).per:
-        return
     index = schedule.index
+    if schedule.role(operation.role).per:
+        yield from _results(schedule, operation)
+        return
     steps = [s for s in schedule.steps_of(operation.role).all() if s.operation == operation.name]
     given = {s.instance for s in steps}
     touched = {*operation.reads, *operation.writes, *operation.updates}
@@ -160,6 +161,20 @@ def _instances(schedule: Schedule, operation: Operation) -> Iterator[Diagnostic]
         title = f"`{operation.name}[{min(missing)}]` is never done"
         fix = f"write `{operation.name}[{index.name}]` for all of them"
         yield _fault("FA0206", title, steps[0].span, fix=fix)
+    elif None not in given:
+        yield from _results(schedule, operation)
+
+
+def _results(schedule: Schedule, operation: Operation) -> Iterator[Diagnostic]:
+    """What is done for each index value has a result for each."""
+    index, results = schedule.index, {*operation.writes, *operation.updates}
+    for buffer in schedule.buffers:
+        if index.count > 1 and not buffer.per and results & set(buffer.items):
+            title = (
+                f"`{operation.name}` is done for each `{index.name}`, `{buffer.name}` is there once"
+            )
+            fix = f"give `{buffer.name}` a `per: {index.name}`"
+            yield _fault("FA0206", title, buffer.span, fix=fix)
 
 
 # buffers -----------------------------------------------------------------------------------------

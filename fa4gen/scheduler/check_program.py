@@ -11,6 +11,7 @@ from fa4gen.ir.program import KernelProgram
 from .check_counts import check_boxes, check_counts
 from .check_cursors import check_cursors
 from .check_registers import check_registers
+from .check_written import check_written
 from .closure import Verdict, closure
 from .deep_rings import prove_shallow
 from .instantiate import instantiate
@@ -26,7 +27,12 @@ def check_program(program: KernelProgram) -> tuple[System, Verdict]:
     Raises Fa4genError with all faults found: FA03xx.
     """
     system = instantiate(program)
-    local = [*check_counts(system), *check_boxes(program), *check_registers(program)]
+    local = [
+        *check_counts(system),
+        *check_boxes(program),
+        *check_registers(program),
+        *check_written(system),
+    ]
     if local:
         raise Fa4genError(local)
     slots = tuple(check_cursors(program))

@@ -17,6 +17,8 @@ def check(schedule: Schedule, target: Target) -> list[Diagnostic]:
         kind = KINDS[operation.kind]
         if kind.product:
             found += _product(schedule, target, operation)
+        elif kind.name == "write_stats":
+            found += _statistics(schedule, operation)
         elif kind.name == "normalise_store":
             found += _output(schedule, operation)
         elif kind.unit in (Unit.TMA_LOAD, Unit.TMA_STORE):
@@ -117,6 +119,23 @@ def _types(
         held = resolve(result.dtype, io).name
         title = f"`{operation.name}` sums in f32, `{result.name}` holds {held}"
         yield Diagnostic(code="FA0413", title=title, span=result.span, fix="write `dtype: f32`")
+
+
+def _statistics(schedule: Schedule, operation: Operation) -> Iterator[Diagnostic]:
+    """A sum and a maximum for each row of a query tile, in f32."""
+    buffer = schedule.buffer_of(operation.writes[0])
+    product = next(o for o in schedule.operations if KINDS[o.kind].product and o.writes)
+    rows = schedule.buffer_of(product.writes[0]).tile[0]
+    if buffer.tile != (2, rows):
+        yield Diagnostic(
+            code="FA0411",
+            title=f"`{operation.name}` writes 2 x {rows} values, {_tile(buffer)} is another shape",
+            span=buffer.span,
+            fix=f"write `tile: [2, {rows}]`",
+        )
+    if resolve(buffer.dtype, schedule.dtype).name != "f32":
+        title = f"`{operation.name}` writes f32, `{buffer.name}` holds {buffer.dtype}"
+        yield Diagnostic(code="FA0413", title=title, span=buffer.span, fix="write `dtype: f32`")
 
 
 def _output(schedule: Schedule, operation: Operation) -> Iterator[Diagnostic]:
