@@ -33,7 +33,7 @@ def check_written(system: System) -> Iterator[Diagnostic]:
                     span=x.span,
                     label=f"{_which(use, version[1])} of a tile of {blocks}",
                     why="it would read what an earlier block or tile has left there",
-                    fix="let an operation of the same block write it, or leave the reader out there",
+                    fix="let an operation of the same block write it, or leave the reader out",
                 )
 
 
