@@ -1,0 +1,93 @@
+"""Damages shipped schedules one by one: each must be refused, or be right in the emulator.
+
+    python bench/mutants.py [SCHEDULE...] [--seeds 0,1] [--json FILE]
+
+A mutant that is accepted and then gives wrong values, races or hangs is a survivor: a hole in the
+checks. Refusals take milliseconds; what is accepted is built and run over some lengths, full and
+causal, with grouped heads and fewer multiprocessors than tiles. Exit code 0: no survivor; 1: some.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # the damages are shared with the tests
+
+from fa4gen.diag import Fa4genError  # noqa: E402
+from fa4gen.driver import check  # noqa: E402
+from fa4gen.emulate import emulate  # noqa: E402
+from tests.pipelines.schedule_damage import Mutant, mutants  # noqa: E402
+
+SHIPPED = ("fwd_hd128", "fwd_hd64", "fwd_hd128_sm90", "fwd_hd64_sm90")
+LENGTHS = ((1, 1), (129, 300), (300, 129), (257, 513))
+SHAPE = {"batch": 1, "heads": 2, "heads_kv": 1, "num_sms": 1}
+
+
+def judge(schedule: str, mutant: Mutant, path: Path, seeds: list[int]) -> dict[str, object]:
+    """Refused with its codes, or accepted and what the emulator says."""
+    path.write_text(mutant.text)
+    row: dict[str, object] = {"schedule": schedule, "mutant": mutant.name}
+    codes, wrong, runs = set(), [], 0
+    for causal in ("false", "true"):
+        try:
+            check(path, settings={"causal": causal})
+        except Fa4genError as e:
+            codes |= {d.code for d in e.diagnostics}
+            continue
+        for seed in seeds:
+            for q, k in LENGTHS:
+                runs += 1
+                try:
+                    done = emulate(
+                        path,
+                        settings={"causal": causal},
+                        seqlen_q=q,
+                        seqlen_k=k,
+                        seed=seed,
+                        **SHAPE,
+                    )
+                except Fa4genError as e:
+                    wrong.append(f"causal={causal} {q}x{k}: {e.diagnostics[0].title}")
+                    continue
+                if not done.ok:
+                    wrong.append(f"causal={causal} {q}x{k} seed {seed}: {done}")
+    if runs == 0:
+        return {**row, "verdict": "refused", "codes": sorted(codes)}
+    return {**row, "verdict": "survivor" if wrong else "right", "runs": runs, "wrong": wrong[:3]}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("schedules", nargs="*", default=SHIPPED)
+    parser.add_argument("--seeds", default="0")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    seeds = [int(s) for s in given.seeds.split(",")]
+    rows, began = [], time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        for schedule in given.schedules:
+            for mutant in mutants(ROOT / "schedules" / f"{schedule}.yaml"):
+                row = judge(schedule, mutant, Path(folder) / "mutant.yaml", seeds)
+                rows.append(row)
+                if row["verdict"] != "refused":
+                    print(f"{schedule}: {row['verdict']}: {mutant.name}", flush=True)
+                if row["verdict"] == "survivor":
+                    print(*row["wrong"], sep="\n", flush=True)
+            if given.json:
+                given.json.write_text(json.dumps(rows, indent=1) + "\n")
+    counts = Counter(str(r["verdict"]) for r in rows)
+    runs = sum(int(str(r.get("runs", 0))) for r in rows)
+    print(
+        f"{len(rows)} mutants, {dict(counts)}; {runs} emulated runs; "
+        f"{time.monotonic() - began:.0f} s"
+    )
+    return int(bool(counts["survivor"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
