@@ -205,9 +205,16 @@ def _registers(schedule: Schedule) -> Iterator[Diagnostic]:
                     f"`{taker.name}` takes values from `{giver.name}`, in another role's registers"
                 )
                 yield _order(taker, giver, title)
+            elif _absent(giver) and not _absent(taker):
+                title = f"`{taker.name}` takes values from `{giver.name}`, which block 0 leaves out"
+                yield _order(taker, giver, title)
             elif places[giver.name] > places[taker.name]:
                 title = f"`{taker.name}` takes values from `{giver.name}`, and comes before it"
                 yield _order(taker, giver, title)
+
+
+def _absent(operation: Operation) -> bool:
+    return operation.options.get("first") == "none"
 
 
 def _order(taker: Operation, giver: Operation, title: str) -> Diagnostic:

@@ -445,11 +445,16 @@ class Run:
     def _ordered(
         self, here: Place, use: Use, key: tuple[int, int], other: Record, clock: int, unit: bool
     ) -> None:
-        if other.key < key:
-            if not clock & (other.async_needs if unit else other.role_needs):
-                self.fault(Fault(kind="race", at=here, other=other.place, region=use.region))
-        elif other.key > key:
-            self.fault(Fault(kind="race", at=here, other=other.place, region=use.region, late=True))
+        """The earlier of two keys must be over; that the later came first is a fault in any case."""
+        known = clock & (other.async_needs if unit else other.role_needs)
+        if other.key == key or (other.key < key and known):
+            return
+        late = other.key > key
+        if late and not known:  # neither waits for the other: the later one should
+            fault = Fault(kind="race", at=other.place, other=here, region=use.region)
+        else:
+            fault = Fault(kind="race", at=here, other=other.place, region=use.region, late=late)
+        self.fault(fault)
 
     def _keep(
         self, n: int, use: Use, key: tuple[int, int], here: Place, clock: int, role: int | None
