@@ -445,7 +445,7 @@ class Run:
     def _ordered(
         self, here: Place, use: Use, key: tuple[int, int], other: Record, clock: int, unit: bool
     ) -> None:
-        """The earlier of two keys must be over; that the later came first is a fault in any case."""
+        """The earlier of two keys must be over; the later one first is a fault in any case."""
         known = clock & (other.async_needs if unit else other.role_needs)
         if other.key == key or (other.key < key and known):
             return
