@@ -446,8 +446,9 @@ class Sm100:
 
     def setup(self, role: Role) -> tuple[Define, ...]:
         """What a role computes once, inside its branch (a value kept across roles is spilled)."""
-        if role.warps < 4:
-            return ()
+        if role.warps < 4:  # no rows of its own; with several warps, one of them acts for all
+            leader = Define(name="warp_in_role", text=f"warp - {self.plan.first_warp[role.name]}")
+            return (leader,) if role.warps > 1 else ()
         out = [
             ("row", "cute.arch.thread_idx()[0] % 128"),
             ("lanes", "(warp % 4) * (32 << 16)"),
