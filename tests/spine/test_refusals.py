@@ -24,7 +24,7 @@ WITHOUT = {
         "p_rest": "FA0309",
         "stats_full": "FA0307",
         "stats_empty": "FA0308",
-        "o_full": "FA0316",
+        "o_full": "FA0309",
         "out_full": "FA0307",
         "out_empty": "FA0310",
     },
