@@ -48,7 +48,7 @@ def plan_text(checked: Checked) -> str:
             lines.append(f"  {name}: {spans}")
     lines += ["", "barriers: first, number, arrivals, bytes"]
     for b in program.barriers:
-        who = ", ".join(f"{c.arrivals} {c.role}.{c.operation}" for c in b.contributions)
+        who = ", ".join(str(c) for c in b.contributions)
         kind = "named" if b.named else "mbarrier"
         number = b.instances * b.stages
         lines.append(

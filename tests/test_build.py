@@ -139,6 +139,7 @@ def test_nothing_to_build_is_wrong_usage(capsys: Output) -> None:
     ("level", "words"),
     [
         ("plan", "p_ready (mbarrier): 12, 2, 256 (128 softmax.exp, 128 correction.rescale), 0"),
+        ("plan", "kv_full (mbarrier): 4, 3, 1 (1 load.load_k | load_v), 32768"),  # in turn
         ("program", "TmaLoad load_q x 2"),
         ("source", "def launch("),
     ],

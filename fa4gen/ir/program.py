@@ -305,11 +305,17 @@ class RoleProgram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
-    """Who arrives in one phase of a barrier, and how many arrivals that makes."""
+    """Who arrives in one phase of a barrier, and how many arrivals that makes.
+
+    Several operations of the role take turns, one in each phase.
+    """
 
     role: str
-    operation: str
+    operations: tuple[str, ...]
     arrivals: int
+
+    def __str__(self) -> str:
+        return f"{self.arrivals} {self.role}.{' | '.join(self.operations)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -229,7 +229,7 @@ def _barrier(b: BarrierPlan) -> BarrierRow:
         copies=b.instances * b.stages,
         arrive_count=b.arrive_count,
         tx_bytes=b.tx_bytes,
-        arrivals=tuple(f"{c.arrivals} {c.role}.{c.operation}" for c in b.contributions),
+        arrivals=tuple(str(c) for c in b.contributions),
     )
 
 

@@ -61,7 +61,7 @@ def program(target):
         name="sum", instances=2, first_warp=0, warps=1, active=1, registers=40,
         registers_change="decrease",
     )  # fmt: skip
-    contribution = Contribution(role="load", operation="k", arrivals=1)
+    contribution = Contribution(role="load", operations=("k", "v"), arrivals=1)
     full = BarrierPlan(
         name="k_full", base=1, stages=2, arrive_count=1, tx_bytes=32768,
         contributions=(contribution,),
@@ -93,7 +93,7 @@ def test_a_compiled_kernel_is_described_by_role(tmp_path, target):
     assert report.roles == (("sum[0]", 1, 40), ("sum[1]", 1, 40))
     text = report_text.render(report)
     assert "spills: none" in text
-    assert "k_full" in text
+    assert "1 load.k | v" in text
     assert "32,768" in text
     assert json.loads(json.dumps(report.as_dict()))["barriers"][0]["arrive_count"] == 1
 

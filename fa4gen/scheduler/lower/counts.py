@@ -1,7 +1,7 @@
 """Arrival counts, transaction bytes and places of the barriers, from the signals that the roles
 give."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fa4gen.ir.ops import Unit
 from fa4gen.ir.plan import Plan
@@ -98,8 +98,10 @@ def place_barriers(
                 instances=schedule.index.count,
                 arrive_count=2 * threads,
                 contributions=(
-                    Contribution(role=turn.role, operation="the holder before", arrivals=threads),
-                    Contribution(role=turn.role, operation="the next holder", arrivals=threads),
+                    Contribution(
+                        role=turn.role, operations=("the holder before",), arrivals=threads
+                    ),
+                    Contribution(role=turn.role, operations=("the next holder",), arrivals=threads),
                 ),
                 span=turn.span,
             )
@@ -117,7 +119,7 @@ def place_barriers(
                 instances=instances,
                 arrive_count=threads,
                 contributions=(
-                    Contribution(role=role_name, operation="all warps", arrivals=threads),
+                    Contribution(role=role_name, operations=("all warps",), arrivals=threads),
                 ),
                 span=role.span,
             )
@@ -146,25 +148,29 @@ def arrivals(role: Role, by: Unit) -> int:
 def _contributions(
     schedule: Schedule, roles: list[RoleEvents], barrier: Barrier
 ) -> tuple[Contribution, ...]:
-    """One for each role instance (or operation instance) that arrives in every phase."""
-    out: dict[tuple[str, object], Contribution] = {}
+    """One for each role instance (or operation instance) that arrives in every phase.
+
+    Operations of one role that take turns, one in each phase, are one contribution.
+    """
+    found: dict[tuple[str, object], Contribution] = {}
     for r in roles:
         role = schedule.role(r.role)
-        for events in r.sections.values():
-            for e in events:
-                for s in _signals(e):
-                    if s.barrier != barrier.name:
-                        continue
-                    copies = schedule.index.count if role.per and s.instance is None else 1
-                    out.setdefault(
-                        (r.role, None if barrier.per or barrier.ring else s.instance),
-                        Contribution(
-                            role=r.role,
-                            operation=s.operation,
-                            arrivals=copies * arrivals(role, s.by),
-                        ),
-                    )
-    return tuple(out.values())
+        for signal in (s for events in r.sections.values() for e in events for s in _signals(e)):
+            if signal.barrier != barrier.name:
+                continue
+            key = (r.role, None if barrier.per or barrier.ring else signal.instance)
+            copies = schedule.index.count if role.per and signal.instance is None else 1
+            first = found.setdefault(
+                key,
+                Contribution(
+                    role=r.role,
+                    operations=(signal.operation,),
+                    arrivals=copies * arrivals(role, signal.by),
+                ),
+            )
+            if signal.operation not in first.operations:
+                found[key] = replace(first, operations=(*first.operations, signal.operation))
+    return tuple(found.values())
 
 
 def _signals(event: object) -> tuple[SignalEvent, ...]:
