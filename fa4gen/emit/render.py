@@ -62,6 +62,7 @@ def render(verified: Verified[KernelProgram]) -> KernelSource:
             "maps": head.maps,
             "parameters": head.parameters,
             "arguments": head.arguments,
+            "inputs": head.inputs,
             "declare": head.declare,
             "launch": head.launch,
             "begin": begin,

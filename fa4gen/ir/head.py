@@ -19,6 +19,19 @@ class TensorMap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """What `launch` takes beside Q, K, V, O, the LSE and the scale; the kernel gets it as it is.
+
+    `example`: the argument that `launch` is compiled for, an expression; what of it stays open (a
+    length, a stride) is symbolic there.
+    """
+
+    name: str
+    type: str  # its annotation: 'cute.Tensor', 'Int32'
+    example: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TileScheduler:
     """How a CTA finds its work: `kind` names the loop that is printed, `rows` of Q are a CTA tile.
 
@@ -32,9 +45,6 @@ class TileScheduler:
     parameters: tuple[tuple[str, str], ...]
     arguments: tuple[str, ...]
     grid: str
-    counter: tuple[
-        Define, ...
-    ] = ()  # a dynamic scheduler's counter: a zero, which is left as it was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +60,7 @@ class Head:
     declare: tuple[Define, ...]  # shared memory, fragments' layouts, descriptors
     launch: tuple[Define, ...]  # in the host function, before the launch
     tiles: TileScheduler
+    inputs: tuple[Input, ...]
     mbarriers: tuple[tuple[str, str], ...]  # index expression and count of each mbarrier.init
     tmem_columns: int = 0
     alloc_warp: int = 0

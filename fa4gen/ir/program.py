@@ -116,6 +116,8 @@ class NamedArrive(Stmt):
 class Call(Stmt):
     """The role's own work: `results = function(args)`, a device function of `emit.device`.
 
+    `piece`: 'score' changes the scores before their maximum is taken; 'mask' hides some of them,
+    and is left out of the loop over blocks that are seen whole.
     `settled`: the function itself waits for the tensor memory loads that it begins
     (tcgen05.wait::ld).
     """
@@ -126,6 +128,7 @@ class Call(Stmt):
     args: tuple[str, ...] = ()
     accesses: tuple[Access, ...] = ()
     settled: bool = False
+    piece: str = ""  # '' | 'score' | 'mask'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

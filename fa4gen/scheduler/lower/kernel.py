@@ -180,7 +180,7 @@ def _segments(schedule: Schedule, body: tuple[Stmt, ...], merged: bool) -> tuple
 
 def is_mask(s: Stmt) -> bool:
     """A masking call: absent where every key is visible."""
-    return isinstance(s, Call) and s.function.startswith("mask_")
+    return isinstance(s, Call) and s.piece == "mask"
 
 
 def _statements(

@@ -31,7 +31,7 @@ from .cursors import Cursors
 from .events import OpEvent, PendingEvent
 from .regions import Storage, accesses
 from .sections import Occurrence, block_index
-from .tiles import claim, tile_scheduler
+from .tiles import claim, counter, tile_scheduler
 
 ALL_COLUMNS = 512  # a CTA has the SM to itself, so that column 0 is where the allocation begins
 DTYPES = {"bf16": "BFloat16", "fp16": "Float16"}
@@ -280,8 +280,8 @@ class Sm100:
         left = f"seqlen_k - {block_index(o)} * {self.block_keys()}"
         if self.schedule.causal:
             args = ("s", left, f"q_row + {left} - seqlen_q")
-            return self._call(o, "mask_causal", args, (), ("s",))
-        return self._call(o, "mask_length", ("s", left), (), ("s",))
+            return replace(self._call(o, "mask_causal", args, (), ("s",)), piece="mask")
+        return replace(self._call(o, "mask_length", ("s", left), (), ("s",)), piece="mask")
 
     def _rescale_factor(self, o: Occurrence, touched: Touched) -> list[Stmt]:
         threshold = str(o.operation.options.get("threshold", 0))
@@ -546,6 +546,7 @@ class Sm100:
             declare=tuple(Define(name=a, text=b) for a, b in declare),
             launch=(),
             tiles=tile_scheduler(s, self.tile_rows()),
+            inputs=counter(s),
             mbarriers=mbarriers,
             tmem_columns=ALL_COLUMNS,
             alloc_warp=self.plan.first_warp[qk.role],

@@ -27,7 +27,7 @@ from .cursors import Cursors
 from .events import OpEvent, PendingEvent
 from .regions import Storage, accesses
 from .sections import Occurrence, block_index
-from .tiles import claim, tile_scheduler
+from .tiles import claim, counter, tile_scheduler
 
 Touched = tuple[Access, ...]
 DTYPES = {"bf16": "BFloat16", "fp16": "Float16"}
@@ -106,7 +106,7 @@ class Sm90:
             case "wgmma":
                 return [self._wgmma(o, touched, cursors)]
             case "online_softmax":
-                mask = [self._mask(o, name)] if o.operation.options.get("mask") else []
+                mask = [self._mask(o)] if o.operation.options.get("mask") else []
                 step = Call(
                     operation=name,
                     results=("scales",),
@@ -163,19 +163,13 @@ class Sm90:
             prev=o.prev,
         )
 
-    def _mask(self, o: Occurrence, name: str) -> Call:
+    def _mask(self, o: Occurrence) -> Call:
         """Drops the keys past the end (and beyond the diagonal); loops without it are derived."""
         base = f"seqlen_k - {block_index(o)} * {self.block_keys()}"
         if self.schedule.causal:
-            args = ("acc_s", "coord", base, f"tile_row + {base} - seqlen_q")
-            return Call(operation=name, function="mask_causal", args=args, span=o.span, prev=o.prev)
-        return Call(
-            operation=name,
-            function="mask_length",
-            args=("acc_s", "coord", base),
-            span=o.span,
-            prev=o.prev,
-        )
+            args: tuple[str, ...] = ("acc_s", "coord", base, f"tile_row + {base} - seqlen_q")
+            return replace(self._call(o, "mask_causal", args, ()), piece="mask")
+        return replace(self._call(o, "mask_length", ("acc_s", "coord", base), ()), piece="mask")
 
     def _load(self, event: OpEvent, cursors: Cursors) -> TmaLoad:
         o = event.occurrence
@@ -438,6 +432,7 @@ class Sm90:
             declare=tuple(Define(name=a, text=b) for a, b in declare),
             launch=tuple(Define(name=a, text=b) for a, b in launch),
             tiles=tile_scheduler(s, rows),
+            inputs=counter(s),
             mbarriers=mbarriers,
             head_dim=s.head_dim,
             head_dim_v=s.head_dim_v,

@@ -6,7 +6,7 @@ static_persistent  one CTA an SM, which takes every n-th tile in the order of `s
 lpt_persistent     one CTA an SM, which takes every n-th tile in the order of `lpt`
 """
 
-from fa4gen.ir.head import TileScheduler
+from fa4gen.ir.head import Input, TileScheduler
 from fa4gen.ir.program import Define
 from fa4gen.ir.schedule import Schedule
 from fa4gen.scheduler.tile_ring import DYNAMIC
@@ -59,9 +59,6 @@ def _make(
         parameters=(*((n, "Int32") for n in numbers), *((a, DIVISOR) for a, _ in by)),
         arguments=(*numbers, *(a for a, _ in by)),
         grid=grid,
-        counter=(Define(name="counter", text="make_fake_tensor(Int32, (1,), (1,))"),)
-        if kind in DYNAMIC
-        else (),
     )
 
 
@@ -71,3 +68,12 @@ def claim(schedule: Schedule) -> tuple[Define, ...]:
     if schedule.scheduler not in DYNAMIC:
         return ()
     return (Define(name="claimed", text="claim_tile(counter, tiles)"),)
+
+
+def counter(schedule: Schedule) -> tuple[Input, ...]:
+    """A dynamic scheduler's counter of tiles: a zero, which a launch leaves as it was."""
+    if schedule.scheduler not in DYNAMIC:
+        return ()
+    return (
+        Input(name="counter", type="cute.Tensor", example="make_fake_tensor(Int32, (1,), (1,))"),
+    )
