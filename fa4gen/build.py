@@ -91,7 +91,8 @@ def generated_file(path: str | Path, schedule: Schedule, name: str) -> Path | No
     folder = Path(path).resolve().parent
     home = folder.parent / GENERATED
     single = len(schedule.serves.get("head_dim", ())) == 1
-    if folder.name != SCHEDULES or not home.is_dir() or not single or schedule.dtype != "bf16":
+    plain = schedule.dtype == "bf16" and not schedule.features
+    if folder.name != SCHEDULES or not home.is_dir() or not single or not plain:
         return None
     return home / f"{name}.py"
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fa4gen.diag import Fa4genError
 from fa4gen.dsl import load_with_sources
+from fa4gen.ir.features import ordered
 from fa4gen.ir.plan import Plan
 from fa4gen.ir.program import KernelProgram
 from fa4gen.ir.schedule import Schedule
@@ -61,5 +62,6 @@ def member_name(schedule: Schedule) -> str:
         dims = f"_hd{schedule.head_dim}"
         dims += f"_{schedule.head_dim_v}" if schedule.head_dim_v != schedule.head_dim else ""
     mask = "_causal" if schedule.causal else ""
+    mask += "".join(f"_{f}" for f in ordered(schedule.features))
     dtype = "" if schedule.dtype == "bf16" else f"_{schedule.dtype}"
     return f"{schedule.name}{dims}{mask}{dtype}"

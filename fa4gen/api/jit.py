@@ -60,6 +60,7 @@ def candidate_of(file: Path, options: Options) -> Candidate:
         head_dims=tuple(serves.get("head_dim", ())),
         head_dims_v=tuple(serves.get("head_dim_v", ())),
         causal=tuple(serves.get("causal", ())),
+        features=tuple(serves.get("features", ())),
         origin=str(file),
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from fa4gen.diag import Bag, Span
+from fa4gen.ir.features import FEATURES
 from fa4gen.ir.schedule import Index, Schedule
 from fa4gen.target import TARGETS, why_not
 
@@ -79,7 +80,23 @@ def _problem(serves: Serves, asked: Mapping[str, Scalar], bag: Bag) -> dict[str,
             same = key == "head_dim_v" and problem["head_dim"] in served
             first = problem["head_dim"] if same else served[0]
             problem[key] = first if isinstance(first, (str, int)) else None
-    return problem
+    return problem | _features(serves, asked, env)
+
+
+def _features(serves: Serves, asked: Mapping[str, Scalar], env: Environment) -> dict[str, Value]:
+    """Which features are on: those asked for, which must be served."""
+    served = serves.get("features", ())
+    on: dict[str, Value] = {}
+    for name in FEATURES:
+        word = asked.get(name)
+        if word is not None and not isinstance(word.value, bool):
+            env.error("FA0106", f"`{name}` is true or false, not `{word.text}`", word.span)
+        elif word is not None and word.value and name not in served and serves:
+            shown = ", ".join(map(str, served)) or "none"
+            title = f"`{name}` is not served; features of the schedule: {shown}"
+            env.error("FA0211", title, word.span)
+        on[name] = word is not None and word.value is True
+    return on
 
 
 def _word(value: object) -> str:
@@ -118,6 +135,7 @@ def _schedule(root: Fields, env: Environment, file: str, serves: Serves) -> Sche
         serves=serves,
         dtype=str(env.problem.get("dtype")),
         causal=bool(env.problem.get("causal")),
+        features=frozenset(f for f in FEATURES if env.problem.get(f)),
         head_dim=int(env.problem.get("head_dim") or 0),
         head_dim_v=int(env.problem.get("head_dim_v") or 0),
         params=params,
@@ -163,7 +181,7 @@ def _target(root: Fields, env: Environment) -> None:
 def _params(env: Environment) -> Mapping[str, object]:
     out = {}
     for key, node in env.params.entries:
-        if key.text in PROBLEM:
+        if key.text in (*PROBLEM, *FEATURES):
             title = f"`{key.text}` is part of the problem, and no parameter"
             env.error("FA0216", title, key.span, "say it in `serves`")
         out[key.text] = _plain(node, env)

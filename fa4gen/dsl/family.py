@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fa4gen.diag import Bag, Diagnostic, Note, Span, error
+from fa4gen.ir.features import FEATURES
 
 from .expressions import nearest
 from .language import PROBLEM, ROOT
@@ -48,7 +49,7 @@ def apply_settings(
         value = _value(key, text, bag)
         if value is None:
             continue
-        if key in PROBLEM and isinstance(value, Scalar):
+        if key in (*PROBLEM, *FEATURES) and isinstance(value, Scalar):
             problem[key] = value
             continue
         path = key.split(".")
@@ -143,7 +144,7 @@ def _settable(tree: Map, path: list[str]) -> bool:
 def _unknown(tree: Map, key: str, span: Span, bag: Bag) -> None:
     """Reports a path that leads nowhere, with the nearest one that leads somewhere."""
     params = tree.get("params")
-    known = [*PROBLEM, *(_paths(params) if isinstance(params, Map) else [])]
+    known = [*PROBLEM, *FEATURES, *(_paths(params) if isinstance(params, Map) else [])]
     title = f"the schedule has nothing called `{key}`"
     bag.add(Diagnostic(code="FA0112", title=title, span=span, fix=nearest(key, known)))
 

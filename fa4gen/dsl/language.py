@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from fa4gen.dtypes import DTYPES, IO, IO_DTYPES
+from fa4gen.ir.features import FEATURES
 from fa4gen.ir.ops import KINDS, Kind
 
 from . import phrases
@@ -95,6 +96,10 @@ SERVES = Record(
         "dtype": Key(shape=Values(Choice(IO_DTYPES)), doc="type of Q, K, V and O", required=True),
         "causal": Key(
             shape=Values(TrueFalse()), doc="with or without the causal mask", required=True
+        ),
+        "features": Key(
+            shape=ListOf(item=Choice(tuple(FEATURES)), or_one=True),
+            doc="what else it may be built with, each on or off",
         ),
     },
 )

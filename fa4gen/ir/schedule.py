@@ -180,7 +180,7 @@ class Schedule:
     file: str
     serves: Mapping[
         str, tuple[object, ...]
-    ]  # head_dim, head_dim_v, dtype, causal: what it may be built for
+    ]  # head_dim, head_dim_v, dtype, causal, features: what it may be built for
     dtype: str  # 'bf16' | 'fp16', bound
     causal: bool  # bound
     head_dim: int
@@ -196,6 +196,7 @@ class Schedule:
     operations: tuple[Operation, ...]
     barriers: tuple[Barrier, ...]
     turns: tuple[Turn, ...] = ()
+    features: frozenset[str] = frozenset()  # bound: those of `ir.features` that are on
     level_spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 

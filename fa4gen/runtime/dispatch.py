@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 from fa4gen.diag import Diagnostic, Fa4genError, error
+from fa4gen.ir.features import ordered
 
 from .problem import Problem
 
@@ -18,6 +19,8 @@ from .problem import Problem
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A schedule, or a kernel of a pack, and the problems that it serves.
+
+    A schedule serves each of its `features` on or off; a kernel was built with all of its own.
 
     `head_dims_v` may be empty: V is as wide as Q. `shared_object` is empty for a schedule, which is
     compiled on first use; `origin` is the file to name in messages.
@@ -30,15 +33,26 @@ class Candidate:
     head_dims_v: tuple[int, ...]
     causal: tuple[bool, ...]
     origin: str
+    features: tuple[str, ...] = ()
     shared_object: str = ""
 
     def problems(self) -> Iterator[Problem]:
-        """Every problem that it serves."""
+        """Every problem that it serves, leaving features aside."""
         for dtype, d, causal in product(self.dtypes, self.head_dims, self.causal):
             for dv in self.head_dims_v or (d,):
                 yield Problem(
                     target=self.target, dtype=dtype, head_dim=d, head_dim_v=dv, causal=causal
                 )
+
+    @property
+    def least(self) -> frozenset[str]:
+        """Features without which it serves nothing."""
+        return frozenset(self.features if self.shared_object else ())
+
+    @property
+    def most(self) -> frozenset[str]:
+        """Features that it can serve together."""
+        return frozenset(self.features)
 
     def why_not(self, problem: Problem) -> str:
         """What of the problem it does not serve; empty if it serves it."""
@@ -51,7 +65,17 @@ class Candidate:
             ("causal", problem.causal, self.causal),
         )
         wrong = [f"{k} is {'|'.join(map(str, ok))}" for k, have, ok in asked if have not in ok]
+        wrong += [f"no {f}" for f in problem.features if f not in self.most]
+        wrong += [f"{f} always" for f in ordered(self.least - set(problem.features))]
         return ", ".join(wrong)
+
+    def share_features(self, other: "Candidate") -> bool:
+        """Whether some choice of features is served by both."""
+        return self.least | other.least <= self.most & other.most
+
+    def within_features(self, other: "Candidate") -> bool:
+        """Whether the other serves every choice of features that this one serves."""
+        return other.least <= self.least and self.most <= other.most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,20 +89,29 @@ class Layer:
 def make_layer(name: str, candidates: Sequence[Candidate]) -> Layer:
     """A layer without doubt. Raises `Fa4genError` with every FA0812 and FA0813 in it."""
     found: list[Diagnostic] = []
-    sets = [frozenset(c.problems()) for c in candidates]
-    for (a, mine), (b, theirs) in combinations(zip(candidates, sets, strict=True), 2):
-        if (shared := mine & theirs) and not (mine < theirs or theirs < mine):
+    served = [(c, frozenset(c.problems())) for c in candidates]
+    for (a, mine), (b, theirs) in combinations(served, 2):
+        shared = mine & theirs if a.share_features(b) else frozenset()
+        if shared and _narrower(a, mine, b, theirs) == _narrower(b, theirs, a, mine):
             found.append(_ambiguous(a, b, min(shared, key=str)))
-    for c, mine in zip(candidates, sets, strict=True):
-        narrower = [s for s in sets if s < mine]
-        if not mine.difference(*narrower):
+    for c, mine in served:
+        alike = [s for o, s in served if s < mine and (o.least, o.most) == (c.least, c.most)]
+        if not mine.difference(*alike):
             title = f"no call can reach `{c.name}`"
             why = "narrower ones serve all that it serves" if mine else "it serves no problem"
             found.append(Diagnostic(code="FA0813", title=title, why=f"{c.origin}: {why}"))
     if found:
         raise Fa4genError(found)
-    order = sorted(range(len(sets)), key=lambda i: len(sets[i]))
-    return Layer(name=name, candidates=tuple(candidates[i] for i in order))
+    order = sorted(served, key=lambda s: (len(s[1]), len(s[0].most - s[0].least)))
+    return Layer(name=name, candidates=tuple(c for c, _ in order))
+
+
+def _narrower(
+    a: Candidate, mine: frozenset[Problem], b: Candidate, theirs: frozenset[Problem]
+) -> bool:
+    """Whether `a` serves a true part of what `b` serves."""
+    whole = mine <= theirs and a.within_features(b)
+    return whole and (mine != theirs or not b.within_features(a))
 
 
 def _ambiguous(a: Candidate, b: Candidate, problem: Problem) -> Diagnostic:

@@ -24,7 +24,7 @@ from .problem import Problem
 FORMAT = 1
 MANIFEST = "pack.json"
 FIELDS = {"name": str, "file": str, "sha256": str, "dtype": str, "causal": bool}
-FIELDS |= {"head_dim": int, "head_dim_v": int}
+FIELDS |= {"head_dim": int, "head_dim_v": int, "features": list}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,7 @@ def _add(work: Path, built: Built) -> dict[str, object]:
         "head_dim": p.head_dim,
         "head_dim_v": p.head_dim_v,
         "causal": p.causal,
+        "features": list(p.features),
     }
 
 
@@ -117,6 +118,7 @@ def _candidate(folder: Path, target: str, entry: object) -> Candidate:
         head_dims=(entry["head_dim"],),
         head_dims_v=(entry["head_dim_v"],),
         causal=(entry["causal"],),
+        features=tuple(entry["features"]),
         origin=str(path),
         shared_object=str(path.absolute()),
     )

@@ -25,6 +25,7 @@ class Problem:
     head_dim: int
     head_dim_v: int
     causal: bool
+    features: tuple[str, ...] = ()  # names of `ir.features`, in their order
 
     def settings(self) -> dict[str, str]:
         """The same as settings of a schedule."""
@@ -33,10 +34,11 @@ class Problem:
             "causal": str(self.causal).lower(),
             "head_dim": str(self.head_dim),
             "head_dim_v": str(self.head_dim_v),
+            **dict.fromkeys(self.features, "true"),
         }
 
     def __str__(self) -> str:
-        mask = "causal" if self.causal else "full"
+        mask = ", ".join(("causal" if self.causal else "full", *self.features))
         return (
             f"{self.target}, {self.dtype}, head dims {self.head_dim} and {self.head_dim_v}, {mask}"
         )

@@ -1,5 +1,7 @@
 """Which candidate serves a problem: the innermost layer, the narrower schedule, or an error."""
 
+from dataclasses import replace
+
 import pytest
 
 from fa4gen.diag import Fa4genError
@@ -45,6 +47,25 @@ def test_a_candidate_that_nothing_reaches_is_an_error() -> None:
     parts = [candidate("a", (64,)), candidate("b", (128,))]
     with pytest.raises(Fa4genError, match=r"FA0813.*`whole`"):
         make_layer("l", [*parts, candidate("whole", (64, 128))])
+
+
+def test_features_are_a_choice_of_a_schedule_and_a_fact_of_a_kernel() -> None:
+    windowed = replace(D64, features=("window",))
+    plain, able = candidate("plain"), candidate("able", (64, 96), features=("window",))
+    layer = make_layer("l", [able, plain])
+    assert find([layer], D64) is plain
+    assert find([layer], windowed) is able
+    assert "plain (l): no window" in explain([layer], windowed)
+    built = candidate("built", features=("window",), shared_object="/k.so")
+    layer = make_layer("l", [able, built])
+    assert find([layer], windowed) is built
+    assert find([layer], D64) is able
+    assert "built (l): window always" in explain([layer], D64)
+
+
+def test_schedules_with_other_features_for_the_same_problem_are_ambiguous() -> None:
+    with pytest.raises(Fa4genError, match=r"FA0812.*`a` and `b`"):
+        make_layer("l", [candidate("a", (64, 96)), candidate("b", features=("window",))])
 
 
 def test_what_nothing_serves_says_why_not() -> None:
