@@ -13,7 +13,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the damages are shared with the tests
@@ -23,7 +25,17 @@ from fa4gen.driver import check  # noqa: E402
 from fa4gen.emulate import emulate  # noqa: E402
 from tests.pipelines.schedule_damage import Mutant, mutants  # noqa: E402
 
-SHIPPED = ("fwd_hd128", "fwd_hd64", "fwd_hd128_sm90", "fwd_hd64_sm90")
+# of each family, a member unlike the schedules with names of their own
+SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "fwd_hd128": {},
+        "fwd_hd128_sm90": {},
+        "fwd_hd64": {},
+        "fwd_hd64_sm90": {},
+        "fwd": {"head_dim": "96", "head_dim_v": "192"},
+        "fwd_sm90": {"head_dim": "192", "head_dim_v": "128"},
+    }
+)
 LENGTHS = ((1, 1), (129, 300), (300, 129), (257, 513))
 SHAPE = {"batch": 1, "heads": 2, "heads_kv": 1, "num_sms": 1}
 
@@ -35,7 +47,7 @@ def judge(schedule: str, mutant: Mutant, path: Path, seeds: list[int]) -> dict[s
     codes, wrong, runs = set(), [], 0
     for causal in ("false", "true"):
         try:
-            check(path, settings={"causal": causal})
+            check(path, settings={**SHIPPED[schedule], "causal": causal})
         except Fa4genError as e:
             codes |= {d.code for d in e.diagnostics}
             continue
@@ -45,7 +57,7 @@ def judge(schedule: str, mutant: Mutant, path: Path, seeds: list[int]) -> dict[s
                 try:
                     done = emulate(
                         path,
-                        settings={"causal": causal},
+                        settings={**SHIPPED[schedule], "causal": causal},
                         seqlen_q=q,
                         seqlen_k=k,
                         seed=seed,
@@ -63,7 +75,7 @@ def judge(schedule: str, mutant: Mutant, path: Path, seeds: list[int]) -> dict[s
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("schedules", nargs="*", default=SHIPPED)
+    parser.add_argument("schedules", nargs="*", default=list(SHIPPED))
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()

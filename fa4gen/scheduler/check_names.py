@@ -344,9 +344,10 @@ def _turns(schedule: Schedule) -> Iterator[Diagnostic]:
                 fix = _close(step.operation, _names(schedule))
                 yield _fault("FA0201", title, step.span, fix=fix)
                 return
-        if not any(r.name == turn.role and r.per for r in schedule.roles):
+        per = any(r.name == turn.role and r.per for r in schedule.roles)
+        if not per or schedule.index.count == 1:
             title = f"`{turn.name}` goes round instances, and `{turn.role}` has one alone"
-            yield _fault("FA0219", title, turn.span)
+            yield _fault("FA0219", title, turn.span, fix="take the turn away (`turns: null`)")
             return
         block = schedule.steps_of(turn.role).block
         at = []

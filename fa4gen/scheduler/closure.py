@@ -6,6 +6,7 @@ with equal control, where the one knows no less than the other, have the same fu
 that the other has and the one has not. So a prefix is dropped if an earlier one knows no more.
 """
 
+import sys
 from collections import deque
 from dataclasses import dataclass
 from operator import itemgetter
@@ -158,7 +159,8 @@ def _rings(run: Run, live: dict[int, Name], carriers: dict[Name, int]) -> tuple[
         for j in range(ring.stages):
             slot = run.slots[layout.slots[n] + (low + j) % ring.stages]
             to_come = len(slot.waits) < len(system.waiters[n]) and not ring.named
-            phases.append((slot.phases - (low + j) // ring.stages, slot.weight))
+            lap = 0 if ring.named else slot.phases - (low + j) // ring.stages
+            phases.append((lap, slot.weight))
             for back, came in enumerate((slot.came, slot.came1, slot.came2)[: 3 if to_come else 2]):
                 for k, bit in enumerate(_bits(came)):
                     live[bit] = (ARRIVAL, n, j, back, k)
@@ -168,7 +170,8 @@ def _rings(run: Run, live: dict[int, Name], carriers: dict[Name, int]) -> tuple[
                 carriers[DONE, n, j] = slot.done
             if slot.weight:
                 carriers[PART, n, j] = slot.part
-        rings.append((tuple(sorted((r, w, c - low) for r, w, c in counts)), tuple(phases)))
+        lead = ring.stages if ring.named else sys.maxsize  # a round has no parity to be taken for
+        rings.append((tuple(sorted((r, w, (c - low) % lead) for r, w, c in counts)), tuple(phases)))
     for (unit, n), bits in run.signals.items():
         of = layout.bar_of[n]
         place = (n - layout.slots[of] - turned[of]) % system.bars[of].stages

@@ -83,9 +83,17 @@ def residency(a: Accumulation) -> Residency:
 
 
 def _ranks(a: Accumulation) -> Iterator[Diagnostic]:
-    for m, order in sorted(a.ranks.items()):
-        visitors = sorted(n for n, visits in enumerate(a.visits) if m in visits)
-        if sorted(order) != visitors:
+    for m in sorted({*a.ranks, *(m for visits in a.visits for m in visits)}):
+        order = a.ranks.get(m, ())
+        visitors = [n for n, visits in enumerate(a.visits) for v in visits if v == m]
+        if len(set(visitors)) < len(visitors):
+            yield Diagnostic(
+                code="FA0324",
+                title=f"accumulator {m} is visited twice by a tile: {visitors}",
+                why="the turn of a tile comes once",
+                fix="let a tile add to an accumulator once",
+            )
+        elif sorted(order) != visitors:
             yield Diagnostic(
                 code="FA0324",
                 title=f"accumulator {m} is visited by tiles {visitors}, ranked are {list(order)}",

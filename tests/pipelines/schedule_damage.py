@@ -20,8 +20,8 @@ class Mutant(NamedTuple):
 
 
 def mutants(path: Path) -> Iterator[Mutant]:
-    """Every single damage to a schedule file."""
-    tree = yaml.safe_load(path.read_text())
+    """Every single damage to a schedule file, with what it extends written out."""
+    tree = _whole(path)
     tree.pop("variants", None)
     for name, change in (
         *_barriers(tree),
@@ -35,6 +35,22 @@ def mutants(path: Path) -> Iterator[Mutant]:
         change(damaged)
         if damaged != tree:
             yield Mutant(name, yaml.safe_dump(damaged, sort_keys=False, width=200))
+
+
+def _whole(path: Path) -> Tree:
+    tree: Tree = yaml.safe_load(path.read_text())
+    base = tree.pop("extends", None)
+    return _merged(_whole(path.parent / base), tree) if base else tree
+
+
+def _merged(base: Tree, patch: Tree) -> Tree:
+    """As the language has it: mappings key by key, a null takes the key away."""
+    out = dict(base)
+    for key, value in patch.items():
+        inner = isinstance(value, dict) and isinstance(base.get(key), dict)
+        whole = isinstance(value, dict) and "up_to" in value
+        out[key] = _merged(base[key], value) if inner and not whole else value
+    return {k: v for k, v in out.items() if v is not None}
 
 
 Change = tuple[str, Callable[[Tree], object]]
@@ -149,7 +165,7 @@ def _roles(tree: Tree) -> Iterator[Change]:
         for by in (8, -8, 4, 64):
             yield (
                 f"{name} has {by} registers more",
-                _set(*here, "registers", value=r["registers"] + by),
+                _set(*here, "registers", value=_more(r["registers"], by)),
             )
         for by in (1, -1, 4):
             yield f"{name} has {by} warps more", _set(*here, "warps", value=r["warps"] + by)
@@ -157,6 +173,12 @@ def _roles(tree: Tree) -> Iterator[Change]:
             yield f"one {name} for all", _set(*here, "per", value=None)
         if "active" in r:
             yield f"all warps of {name} are active", _set(*here, "active", value=None)
+
+
+def _more(registers: Any, by: int) -> Any:
+    if isinstance(registers, dict):  # a choice by head dim
+        return {"up_to": {dim: n + by for dim, n in registers["up_to"].items()}}
+    return registers + by
 
 
 def _operations(tree: Tree) -> Iterator[Change]:

@@ -209,6 +209,8 @@ def test_turns_stand_around_steps_of_a_role_with_instances() -> None:
         turn, role="load", first=Step(operation="load_k"), last=Step(operation="load_v")
     )
     assert codes(faults(replace(s, turns=(alone,)))) == ["FA0219"]
+    single = replace(s, index=replace(s.index, count=1))
+    assert "FA0219" in codes(faults(single))
 
 
 def test_asynchronous_units_reach_no_named_barrier() -> None:

@@ -4,12 +4,27 @@ from dataclasses import replace
 
 import pytest
 
+from fa4gen.diag import Fa4genError
+from fa4gen.scheduler.check_program import prove
 from fa4gen.scheduler.closure import closure
 from fa4gen.scheduler.deep_rings import handshakes, prove_shallow
 from fa4gen.scheduler.run import Rules, run_word
 from tests.pipelines import counterexamples as c
 from tests.pipelines.examples import fa4, fenced, hopper, pair
-from tests.pipelines.small import SECTIONS, Pipeline, to_system
+from tests.pipelines.small import (
+    SECTIONS,
+    Barrier,
+    Pipeline,
+    R,
+    Role,
+    W,
+    arrive,
+    free,
+    sync,
+    to_system,
+    touch,
+    wait,
+)
 
 ORDER = Rules(kinds=False)
 WHOLE = [
@@ -103,6 +118,32 @@ def test_deep_rings_are_proved_shallow(stages: int) -> None:
 def test_a_ring_out_of_form_is_not_proved_shallow() -> None:
     """Released in another order than filled: nothing is claimed."""
     assert prove_shallow(to_system(c.ring_order())) is None
+
+
+def test_rounds_of_a_named_barrier_have_no_number() -> None:
+    """A role that arrives twice a round is no run-away: its arrivals only look ahead of rounds."""
+    body = (sync("turn"), touch(W("x"), R("x")), arrive("turn"))
+    role = Role("alone", start=(arrive("turn"),), first=body, rest=body, end=(sync("turn"),))
+    turn = Barrier(count=2, named=True)
+    verdict = closure(to_system(Pipeline("turn", (role,), {"turn": turn}, {"x": 1})))
+    assert not verdict.faults
+    assert verdict.frontiers < 5
+
+
+def test_a_role_that_falls_behind_without_bound() -> None:
+    """It begins a tile when another role has ended it: however many blocks that has."""
+    roles = (
+        Role("fast", first=(free("e"), touch(W("x", a=0))), last=(arrive("f"),)),
+        Role("slow", first=(wait("f"),), rest=(touch(R("x", a=0)),), last=(arrive("e"),)),
+    )
+    bars = {"f": Barrier(), "e": Barrier()}
+    system = to_system(Pipeline("behind", roles, bars, {"x": 1}, empty_tiles=False))
+    with pytest.raises(Fa4genError) as caught:
+        prove(system)
+    (found,) = caught.value.diagnostics
+    assert found.code == "FA0327"
+    assert "`slow` is left behind" in found.title
+    assert "`slow` waits on `f`" in found.label
 
 
 def test_the_forward_owes_every_fence() -> None:

@@ -109,3 +109,18 @@ def test_ranks_that_are_not_the_visitors() -> None:
     (found,) = check_semaphores(a)
     assert found.code == "FA0324"
     assert "accumulator 0" in found.title
+    assert "[0], ranked are [0, 1]" in found.title
+
+
+@pytest.mark.parametrize(
+    ("a", "words"),
+    [
+        (Accumulation(visits=[[0], [0, 1]], ranks={0: [0, 1]}), "accumulator 1 is visited by"),
+        (Accumulation(visits=[[0, 0]], ranks={0: [0]}), "visited twice by a tile"),
+        (Accumulation(visits=[[0], [0]], ranks={0: [0, 0, 1]}), "ranked are [0, 0, 1]"),
+    ],
+)
+def test_visitors_without_a_turn_of_their_own(a: Accumulation, words: str) -> None:
+    (found,) = check_semaphores(a)
+    assert found.code == "FA0324"
+    assert words in found.title
