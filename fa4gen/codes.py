@@ -145,6 +145,7 @@ _TITLES = {
     "FA0812": "two schedules that serve the same problem",
     "FA0813": "a schedule that no call can reach",
     "FA0814": "a kernel that is not built, and may not be",
+    "FA0820": "a score or mask function that cannot be traced",
     "FA0901": "the emulator has no C compiler",
     "FA0902": "the emulator's sources do not compile",
     "FA0903": "the emulator's folder cannot be written",

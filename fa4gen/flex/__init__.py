@@ -1,0 +1,1 @@
+"""Python functions on scores and indices: traced, simplified, interpreted, differentiated."""
