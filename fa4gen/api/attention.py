@@ -1,5 +1,6 @@
 """`attention`: the call that all other entry points come to."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,9 +21,12 @@ from fa4gen.runtime.problem import (
     tma_view,
 )
 
+from .again import fits_of
 from .session import CURRENT, Plan, Session
 
 Tensor = torch.Tensor
+traced: Callable[[], bool] = torch.compiler.is_dynamo_compiling
+modes: Callable[[], int] = torch._C._len_torch_dispatch_stack  # FakeTensorMode, make_fx
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -58,20 +62,27 @@ def attention(
     Raises `fa4gen.Fa4genError`: FA0802 to FA0809 for an argument, FA0810 to FA0814 and FA07xx where
     no kernel can be had. Inputs that require a gradient are refused while gradients are enabled.
     """
-    if torch.compiler.is_compiling() or _seen_by_torch(q, k, v):
-        out, lse = _by_operator(q, k, v, causal, softmax_scale, out, lse)
+    if traced() or modes():
+        made = _by_operator(q, k, v, causal, softmax_scale, out, lse)
     else:
-        out, lse = forward(q, k, v, causal, softmax_scale, out, lse)
-    return (out, lse) if return_lse else out
+        known = _again(CURRENT.get(), q, k, v, causal, softmax_scale, out, lse)
+        made = known or _unknown(q, k, v, causal, softmax_scale, out, lse)
+    return made if return_lse else made[0]
+
+
+def _unknown(
+    q: Any, k: Any, v: Any, causal: bool, scale: float | None, out: Any, lse: Any
+) -> tuple[Tensor, Tensor]:
+    call = _by_operator if _seen_by_torch(q, k, v) else _anew
+    return call(q, k, v, causal, scale, out, lse)
 
 
 def _seen_by_torch(q: Any, k: Any, v: Any) -> bool:
-    """Whether a dispatch mode, a functorch transform or a tensor subclass wants to see the call."""
+    """Whether a functorch transform or a tensor subclass wants to see the call."""
     return bool(
         type(q) is not Tensor
         or type(k) is not Tensor
         or type(v) is not Tensor
-        or torch._C._len_torch_dispatch_stack()
         or torch._C._functorch.peek_interpreter_stack() is not None
     )
 
@@ -102,7 +113,46 @@ def _by_operator(
 def forward(
     q: Any, k: Any, v: Any, causal: bool, scale: float | None, out: Any, lse: Any
 ) -> tuple[Tensor, Tensor]:
-    """The call itself. What it does not find in order it leaves to `_careful`, which says why.
+    """The call itself, upon tensors of the kernel's device."""
+    made = _again(CURRENT.get(), q, k, v, causal, scale, out, lse)
+    return made or _anew(q, k, v, causal, scale, out, lse)
+
+
+def _again(
+    session: Session, q: Any, k: Any, v: Any, causal: Any, scale: Any, out: Any, lse: Any
+) -> tuple[Tensor, Tensor] | None:
+    """A call like a recent one, or None. Every line here is host time of every call.
+
+    One comparison in C++ covers types, devices, shapes, strides, gradients and torch's transforms;
+    the kernel's host code insists on alignment itself.
+    """
+    given = out is not None
+    for flag, with_outputs, fits, plan, call, num_sms, device, default in session.recent:
+        if (
+            flag is causal
+            and with_outputs is given
+            and (fits(q, k, v, out, lse) if given else lse is None and fits(q, k, v))
+            and out is not q
+            and out is not k
+            and out is not v
+            and (scale is None or (type(scale) is float and 0 < scale < 3e38))
+            and (device < 0 or device == torch.cuda.current_device())
+        ):
+            if not given:
+                out = torch.empty_like(q) if plan.out_like_q else q.new_empty(plan.out_shape)
+                lse = q.new_empty(plan.lse_shape, dtype=torch.float32)
+            try:
+                call(q, k, v, out, lse, default if scale is None else scale, num_sms)
+            except ValueError:  # a pointer that TMA does not take: nothing was launched
+                return None
+            return out, lse
+    return None
+
+
+def _anew(
+    q: Any, k: Any, v: Any, causal: bool, scale: float | None, out: Any, lse: Any
+) -> tuple[Tensor, Tensor]:
+    """A call unlike the recent ones. What is not in order goes to `_careful`, which says why.
 
     Shapes, strides, types and devices decide alike every time they come: `Session.plans` remembers
     the verdict, so that a call like an earlier one is one look-up and what a look-up cannot hold.
@@ -118,6 +168,7 @@ def forward(
             lse is None or (lse.shape, lse.stride(), lse.dtype, lse.get_device()),
         )  # fmt: skip
         plan = session.plans.get(key)
+        seen = plan is not None
         if plan is None:
             plan = _remember(session, key, q, k, v, causal, out, lse)
         pointers = q.data_ptr(), k.data_ptr(), v.data_ptr()
@@ -134,12 +185,14 @@ def forward(
         in_order = False  # not tensors, or a kernel that was not needed before
     if not in_order or plan is None:
         return _careful(session, q, k, v, causal, scale, out, lse)
+    if seen and (out is None) is (lse is None):  # a third such call will be recognised
+        tensors = (q, k, v) if out is None else (q, k, v, out, lse)
+        session.expect(causal, out is not None, fits_of(tensors), plan)
     if out is None:
         out = q.new_empty(plan.out_shape)
     if lse is None:
         lse = q.new_empty(plan.lse_shape, dtype=torch.float32)
-    kernel = plan.kernel
-    kernel.function(q, k, v, out, lse, plan.scale if scale is None else scale, kernel.num_sms)
+    plan.call(q, k, v, out, lse, plan.scale if scale is None else scale, plan.num_sms)
     return out, lse
 
 
@@ -179,7 +232,13 @@ def _remember(
     if not in_order:
         return None
     plan = Plan(
-        kernel=kernel, device=device, out_shape=(b, sq, h, dv), lse_shape=(b, h, sq), scale=d**-0.5
+        call=kernel.function,
+        num_sms=kernel.num_sms,
+        device=device if torch.cuda.device_count() > 1 else -1,  # one GPU is always current
+        out_shape=(b, sq, h, dv),
+        out_like_q=d == dv and q.is_contiguous(),
+        lse_shape=(b, h, sq),
+        scale=d**-0.5,
     )
     return session.remember(key, plan)
 

@@ -7,12 +7,12 @@ has one; without `use_schedule` that is the session of the process.
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fa4gen.diag import Fa4genError, error
 from fa4gen.options import Options
@@ -25,6 +25,7 @@ from fa4gen.target import TARGETS
 from . import jit
 
 MOST_PLANS = 4096  # shapes remembered at a time; a server's lengths may all differ
+MOST_RECENT = 4  # compared one by one: layers of a few kinds
 LASTING = ("FA0701", "FA0702")  # refusals that a second try would only repeat
 
 
@@ -32,11 +33,26 @@ LASTING = ("FA0701", "FA0702")  # refusals that a second try would only repeat
 class Plan:
     """What every call of the same shapes, strides, types and devices does."""
 
-    kernel: launch.Kernel
-    device: int
+    call: Callable[..., Any]
+    num_sms: int
+    device: int  # that must be current; -1: it cannot be another
     out_shape: tuple[int, ...]
+    out_like_q: bool  # an output made here lies as q does
     lse_shape: tuple[int, ...]
     scale: float  # where the call gives none
+
+
+class Recent(NamedTuple):
+    """A plan that came twice, and what recognises its calls; a tuple, for it is read each call."""
+
+    causal: bool
+    given: bool  # the outputs too
+    fits: Callable[..., bool]
+    plan: Plan
+    call: Callable[..., Any]
+    num_sms: int
+    device: int
+    scale: float
 
 
 class Session:
@@ -48,6 +64,7 @@ class Session:
     def __init__(self, parent: "Session | None" = None, layer: Layer | None = None) -> None:
         self.kernels: dict[tuple[Any, ...], launch.Kernel] = {}
         self.plans: dict[tuple[Any, ...], Plan] = {}
+        self.recent: tuple[Recent, ...] = ()
         self._own = [layer] if layer else []
         self._parent = parent
         self._children: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -77,7 +94,7 @@ class Session:
 
     def forget(self) -> None:
         """Empties the memory of loaded kernels, here and in sessions within this one."""
-        self.kernels, self.plans = {}, {}
+        self.kernels, self.plans, self.recent = {}, {}, ()
         self._refused.clear()
         for child in list(self._children):
             child.forget()
@@ -88,6 +105,11 @@ class Session:
             self.plans = {}
         self.plans[key] = plan
         return plan
+
+    def expect(self, causal: bool, given: bool, fits: Callable[..., bool], plan: Plan) -> None:
+        """Puts a plan before the recent ones."""
+        recent = Recent(causal, given, fits, plan, plan.call, plan.num_sms, plan.device, plan.scale)
+        self.recent = (recent, *self.recent[: MOST_RECENT - 1])
 
     def kernel(self, problem: Problem, device: int, num_sms: int) -> launch.Kernel:
         """The kernel that serves a problem on a device, loaded. Raises FA0805, FA081x, FA07xx."""

@@ -31,7 +31,8 @@ class Reference:
             assert t.dtype == q.dtype
             assert t.stride(-1) == 1
             assert all(s and s % 8 == 0 for s in t.stride()[:-1])
-            assert t.data_ptr() % 16 == 0
+            if t.data_ptr() % 16:  # what compiled host code says: tests/runtime/test_host_code.py
+                raise ValueError("expected data alignment=16 bytes")
         assert lse.dtype == torch.float32
         assert lse.shape == (b, h, sq)
         assert lse.stride(2) == 1

@@ -196,19 +196,96 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+@pytest.mark.parametrize("before", [0, 1, 3], ids=["cold", "planned", "recognised"])
 @pytest.mark.parametrize("name", BAD)
-def test_bad_arguments_are_named_before_launch(kernels: Any, name: str, warm: bool) -> None:
+def test_bad_arguments_are_named_before_launch(kernels: Any, name: str, before: int) -> None:
     code, argument, make = BAD[name]
     q, k, v = tensors(2, 6, 8, 4, 2)
-    if warm:  # what the short way lets through, the long one must accept
+    out, lse = torch.empty_like(q), torch.empty(2, 4, 6)
+    for _ in range(before):  # what the short ways let through, the long one must accept
         fa4gen.attention(q, k, v)
+        fa4gen.attention(q, k, v, out=out, lse=lse)
     args, more = make(q, k, v)
     with pytest.raises(Fa4genError) as caught:
         fa4gen.attention(*args, **more)
     assert caught.value.diagnostics[0].code == code
     assert f"`{argument}`" in caught.value.diagnostics[0].title
-    assert sum(r.calls for r in kernels.values()) == int(warm)
+    assert sum(r.calls for r in kernels.values()) == 2 * before
+
+
+def recognised(*args: Any, **more: Any) -> int:
+    """Calls until the next one like it is recognised; how many it took."""
+    for n in range(1, 9):
+        fa4gen.attention(*args, **more)
+        if session.CURRENT.get().recent:
+            return n
+    raise AssertionError("never recognised")
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("given", [False, True])
+def test_a_call_that_came_often_is_recognised(given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = tensors(2, 6, 8, 4, 2)
+    more = {"out": torch.empty_like(q), "lse": torch.empty(2, 4, 6)} if given else {}
+    assert recognised(q, k, v, **more) == 3  # loads the kernel, makes the plan, finds it
+    monkeypatch.setattr(module, "_anew", lambda *_: pytest.fail("looked up"))
+    for scale in (None, 0.3):
+        assert_right(*tensors(2, 6, 8, 4, 2), softmax_scale=scale, **more)
+
+
+DIFFERENT = {
+    "length": lambda q, k, v: (q[:, :5], k, v),
+    "length of the keys": lambda q, k, v: (q, k[:, :5], v[:, :5]),
+    "heads": lambda q, k, v: (q[:, :, :2], k, v),
+    "batch": lambda q, k, v: (q[:1], k[:1], v[:1]),
+    "type": lambda q, k, v: (q.half(), k.half(), v.half()),
+    "head dim": lambda q, k, v: (q.repeat(1, 1, 1, 2), k.repeat(1, 1, 1, 2), v),
+    "expanded": lambda q, k, v: (q, k[:, :1].expand_as(k), v),
+    "order": lambda q, k, v: (q.transpose(1, 2).contiguous().transpose(1, 2), k, v),
+    "2 bytes on": lambda q, k, v: (torch.cat([q.flatten()[:1], q.flatten()])[1:].view_as(q), k, v),
+    "parameter": lambda q, k, v: (q, torch.nn.Parameter(k, requires_grad=False), v),
+}
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_a_call_that_differs_is_not_taken_for_a_recent_one(name: str, given: bool) -> None:
+    q, k, v = tensors(2, 6, 8, 4, 2)
+    out, lse = torch.empty_like(q), torch.empty(2, 4, 6)
+    for _ in range(2):
+        recognised(q, k, v)
+        recognised(q, k, v, out=out, lse=lse)
+        other = DIFFERENT[name](q, k, v)
+        b, sq, h, _ = other[0].shape
+        fits = {
+            "out": torch.empty(b, sq, h, other[2].shape[3], dtype=other[0].dtype),
+            "lse": torch.empty(b, h, sq),
+        }
+        for causal in (False, True):
+            assert_right(*other, causal, **(fits if given else {}))
+
+
+@pytest.mark.usefixtures("kernels")
+def test_an_output_alone_and_kinds_of_calls_in_turn() -> None:
+    kinds = [tensors(1, n, 8, 4, 2) for n in range(3, 10)]
+    for _ in range(4):
+        for q, k, v in kinds:
+            assert_right(q, k, v)
+            assert_right(q, k, v, out=torch.empty_like(q))
+            assert_right(q, k, v, lse=torch.empty(1, 4, q.shape[1]), causal=True)
+    assert len(session.CURRENT.get().recent) == session.MOST_RECENT
+
+
+@pytest.mark.usefixtures("kernels")
+def test_a_recognised_call_on_a_device_that_is_not_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
+    q, k, v = tensors(1, 4, 4, 2, 2)
+    recognised(q, k, v)
+    (recent,) = session.CURRENT.get().recent
+    session.CURRENT.get().recent = (recent._replace(device=1, call=lambda *_: pytest.fail("ran")),)
+    assert_right(q, k, v)  # the long way switches devices
 
 
 @pytest.mark.usefixtures("kernels")
