@@ -13,6 +13,7 @@ from fa4gen.diag import error
 from fa4gen.emulator import Emulator
 from fa4gen.emulator.attention import AttentionProblem, Verdict, judge_forward, make_inputs
 from fa4gen.emulator.report import Fault, Report
+from fa4gen.ir.features import OPEN
 
 Progress = Callable[[int, int], None]  # CTAs done, CTAs in all
 
@@ -38,7 +39,8 @@ class Emulated:
         r, p = self.report, self.problem
         shape = (
             f"batch {p.batch}, heads {p.heads} over {p.heads_kv}, {p.seqlen_q} queries, "
-            f"{p.seqlen_k} keys, {'causal' if p.causal else 'full'}, {p.dtype}, seed {self.seed}"
+            f"{p.seqlen_k} keys, {'causal' if p.causal else 'full'}, "
+            f"{_modified(p)}{p.dtype}, seed {self.seed}"
         )
         lines = [f"{self.name} ({self.target}, emulated): {shape}", *map(str, self.verdicts)]
         lines += [str(f) for f in (*r.faults, *r.races)]
@@ -79,6 +81,7 @@ def emulate(
     heads_kv: int = 1,
     seqlen_q: int,
     seqlen_k: int,
+    window: tuple[int | None, int | None] | None = None,
     seed: int = 0,
     races: bool = True,
     processes: int = 1,
@@ -88,6 +91,7 @@ def emulate(
     """Builds `path` (or takes the kernel from the cache) and runs it once on random inputs.
 
     `num_sms` is what a persistent kernel is told: with few, a CTA comes round to several tiles.
+    `window` (left, right; None: open) turns `--set window=true` on.
     Raises `Fa4genError` for a schedule that is refused and for sizes that make no problem.
     """
     import torch
@@ -104,7 +108,8 @@ def emulate(
             raise error("FA0912", f"{name} is {value}", fix="give a whole number from 1")
     if heads % heads_kv:
         raise error("FA0912", f"{heads} heads are no multiple of {heads_kv} heads of K and V")
-    checked = driver.check(path, settings=settings, variant=variant)
+    asked = dict(settings or {}) | ({"window": "true"} if window else {})
+    checked = driver.check(path, settings=asked, variant=variant)
     schedule, text = checked.schedule, render(checked.program).text
     made = compile_cached(
         Request(name=schedule.name, target=schedule.target, text=text), Options.from_environment()
@@ -115,6 +120,7 @@ def emulate(
         head_dim=schedule.head_dim,
         head_dim_v=schedule.head_dim_v,
         causal=schedule.causal,
+        window=window or ((None, None) if "window" in schedule.features else None),
         dtype={"bf16": "bfloat16", "fp16": "float16"}[schedule.dtype],
     )
     emulator = Emulator(
@@ -124,8 +130,9 @@ def emulate(
     x = make_inputs(problem, seed)
     out = torch.full((batch, seqlen_q, heads, schedule.head_dim_v), float("nan")).to(x.q.dtype)
     lse = torch.full((batch, heads, seqlen_q), float("nan"))
-    counter = [torch.zeros(1, dtype=torch.int32)] if schedule.scheduler in DYNAMIC else []
-    report = fwd(x.q, x.k, x.v, out, lse, problem.scale, num_sms, *counter)
+    more = feature_values(problem)
+    more += [torch.zeros(1, dtype=torch.int32)] if schedule.scheduler in DYNAMIC else []
+    report = fwd(x.q, x.k, x.v, out, lse, problem.scale, num_sms, *more)
     places = {line: str(span) for line, span in line_map(text).items()}
     return Emulated(
         name=driver.member_name(schedule),
@@ -135,6 +142,22 @@ def emulate(
         report=_placed(report, places),
         verdicts=tuple(judge_forward(problem, x, out, lse)),
     )
+
+
+def feature_values(problem: AttentionProblem) -> list[object]:
+    """What a kernel with the problem's features is called with, in the order of `ir.features`."""
+    found: list[object] = []
+    if problem.window:
+        found += [OPEN if bound is None else bound for bound in problem.window]
+    return found
+
+
+def _modified(p: AttentionProblem) -> str:
+    """The features of a problem, in words."""
+    if not p.window:
+        return ""
+    left, right = ("open" if b is None else b for b in p.window)
+    return f"window {left}, {right}, "
 
 
 def _placed(report: Report, places: Mapping[int, str]) -> Report:

@@ -5,6 +5,7 @@ import sys
 
 from fa4gen.diag import Fa4genError
 from fa4gen.driver import Checked, check
+from fa4gen.ir.features import ordered
 
 from .arguments import OK, Given, code_of, settings
 
@@ -36,6 +37,7 @@ def _facts(checked: Checked) -> dict[str, object]:
         "problem": {
             "dtype": schedule.dtype,
             "causal": schedule.causal,
+            "features": list(ordered(schedule.features)),
             "head_dim": schedule.head_dim,
             "head_dim_v": schedule.head_dim_v,
         },
@@ -49,7 +51,7 @@ def _facts(checked: Checked) -> dict[str, object]:
 
 def _summary(file: str, checked: Checked) -> str:
     schedule, plan = checked.schedule, checked.plan
-    mask = "causal" if schedule.causal else "full"
+    mask = ", ".join(("causal" if schedule.causal else "full", *ordered(schedule.features)))
     rings = ", ".join(f"{n} {d}" for n, d in plan.stages.items() if d > 1)
     return "\n".join(
         [

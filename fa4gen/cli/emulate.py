@@ -12,12 +12,24 @@ def emulate_arguments(parser: Arguments) -> None:
     for name, default in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N")
     parser.add_argument("--causal", action="store_true", help="short for --set causal=true")
+    parser.add_argument(
+        "--window",
+        type=window,
+        metavar="LEFT,RIGHT",
+        help="keys before and behind its own place that a query sees; `open` for all",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of inputs and of the interleaving")
     parser.add_argument("--no-races", action="store_true", help="do not look for races: faster")
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="CTAs side by side")
     parser.add_argument(
         "--num-sms", type=int, default=2, metavar="N", help="what a persistent kernel is told"
     )
+
+
+def window(text: str) -> tuple[int | None, int | None]:
+    """A window as it is written: two whole numbers, or `open`. Raises ValueError."""
+    left, right = (None if part.strip() == "open" else int(part) for part in text.split(","))
+    return left, right
 
 
 def emulate_verb(given: Given) -> int:
@@ -30,6 +42,7 @@ def emulate_verb(given: Given) -> int:
         "heads_kv",
         "seqlen_q",
         "seqlen_k",
+        "window",
         "seed",
         "processes",
         "num_sms",

@@ -205,7 +205,8 @@ ROLE_STEPS = Record(
 OPTIONS: Mapping[str, Key] = MappingProxyType(
     {
         "mask": Key(
-            shape=ListOf(item=Choice(("seqlen_k", "causal")), or_one=True), doc="what is masked"
+            shape=ListOf(item=Choice(("seqlen_k", "causal", "window")), or_one=True),
+            doc="what is masked",
         ),
         "threshold": Key(
             shape=Number(low=0, high=64),

@@ -119,7 +119,10 @@ def _tiles(program: KernelProgram, role: RoleProgram) -> Node:
 
 def _loop(program: KernelProgram, role: RoleProgram, segment: Segment) -> Node:
     body = tuple(_stmt(program, role, s) for s in segment.body)
-    return Node(macro="Loop", text={"trips": segment.trips, "name": segment.name}, children=body)
+    over = segment.trips
+    if segment.start:
+        over = f"{segment.start}, {segment.start} + {segment.trips}"
+    return Node(macro="Loop", text={"over": over, "name": segment.name}, children=body)
 
 
 def _block(header: str, children: Iterable[Node]) -> Node:

@@ -21,7 +21,10 @@ MAX, RMS, GRADIENT, FLOOR, LSE_LIMIT = 1.5, 1.1, 2.0, 1e-5, 1e-4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionProblem:
     """Shapes and mask of one call; `dtype` is torch's name. `spread` multiplies the queries: with
-    large scores the running maximum moves far, so that outputs are rescaled on the way."""
+    large scores the running maximum moves far, so that outputs are rescaled on the way.
+
+    `window` (left, right): a query sees that many keys before and behind its own place, None: all.
+    """
 
     batch: int = 1
     heads: int = 1
@@ -31,6 +34,7 @@ class AttentionProblem:
     head_dim: int
     head_dim_v: int
     causal: bool = False
+    window: tuple[int | None, int | None] | None = None
     dtype: str = "bfloat16"
     spread: float = 1.0
 
@@ -92,21 +96,32 @@ def attend(
     problem: AttentionProblem, q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor"
 ) -> "tuple[torch.Tensor, torch.Tensor]":
     """Output and LSE, computed in the tensors' own type, step by step."""
-    import torch
 
     ratio = problem.heads // problem.heads_kv
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
     k, v = (t.repeat_interleave(ratio, 1) for t in (k, v))
     scores = (q @ k.transpose(-1, -2)) * problem.scale
-    hidden = torch.zeros(problem.seqlen_q, problem.seqlen_k, dtype=torch.bool)
-    if problem.causal:
-        offset = problem.seqlen_k - problem.seqlen_q
-        hidden = torch.ones_like(hidden).triu(offset + 1)
+    hidden = hidden_keys(problem)
     blind = hidden.all(-1)[:, None]
     scores = scores.masked_fill(hidden, float("-inf"))
     lse = scores.logsumexp(-1)
     weights = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
     return (weights @ v).transpose(1, 2), lse
+
+
+def hidden_keys(problem: AttentionProblem) -> "torch.Tensor":
+    """(seqlen_q, seqlen_k): which keys a query does not see; masks are aligned bottom-right."""
+    import torch
+
+    left, right = problem.window or (None, None)
+    if problem.causal:
+        right = min(right or 0, 0)
+    place = torch.arange(problem.seqlen_q)[:, None] + problem.seqlen_k - problem.seqlen_q
+    distance = torch.arange(problem.seqlen_k)[None, :] - place
+    hidden = torch.zeros_like(distance, dtype=torch.bool)
+    if left is not None:
+        hidden |= distance < -left
+    return hidden if right is None else hidden | (distance > right)
 
 
 def judge_forward(

@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 from .head import Input
 
+OPEN = 2**31 - 1  # a bound of a window that is none
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:

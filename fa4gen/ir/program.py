@@ -270,11 +270,15 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One loop over a part of the blocks 1 … n-1; segments of a role synchronise alike."""
+    """One loop over a part of the blocks 1 … n-1; segments of a role synchronise alike.
+
+    `start`: where its counter `i` begins, if the body looks at it and segments go before.
+    """
 
     name: str
     trips: str  # expression for the number of iterations
     body: tuple[Stmt, ...]
+    start: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

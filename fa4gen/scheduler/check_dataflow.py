@@ -74,8 +74,9 @@ def check(schedule: Schedule, target: Target) -> list[Diagnostic]:
 
 
 def _masks(schedule: Schedule) -> Iterator[Diagnostic]:
-    """Keys past the end (and beyond the diagonal) must not count: no length is excluded."""
-    needed = ("seqlen_k", "causal") if schedule.causal else ("seqlen_k",)
+    """Keys past the end (beyond the diagonal, outside the window) must not count."""
+    on = {"causal": schedule.causal, "window": "window" in schedule.features}
+    needed = ("seqlen_k", *(name for name, asked in on.items() if asked))
     for o in schedule.operations:
         if "mask" not in KINDS[o.kind].options:
             continue
@@ -87,7 +88,7 @@ def _masks(schedule: Schedule) -> Iterator[Diagnostic]:
                 code="FA0223",
                 title=f"`{o.name}` does not mask by {' and '.join(f'`{m}`' for m in missing)}",
                 span=o.span,
-                fix="write `mask: [seqlen_k, causal]`",
+                fix=f"write `mask: [{', '.join(needed)}]`",
             )
 
 

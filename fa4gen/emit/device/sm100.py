@@ -58,6 +58,15 @@ def mask_causal(s, left, diagonal):
     return [cutlass.select_(limit > j, s[j], Float32(NEG_INF)) for j in range(len(s))]
 
 
+def mask_window(s, left, diagonal, before, behind):
+    """As `mask_length`; and columns from `before` before `diagonal` to `behind` behind it alone are
+    seen."""
+    first, limit = diagonal - before, cutlass.min(left, diagonal + behind + 1)
+    return [
+        cutlass.select_((first <= j) & (limit > j), s[j], Float32(NEG_INF)) for j in range(len(s))
+    ]
+
+
 def row_max(s, old):
     """The running maximum: a tree over four accumulators, fused to three-input maxima."""
     m = [old, s[1], s[2], s[3]]

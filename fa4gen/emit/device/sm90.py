@@ -47,6 +47,18 @@ def mask_causal(acc, coord, left, diagonal):
             acc[i] = cutlass.select_(coord[i][1] < limit, acc[i], Float32(NEG_INF))
 
 
+def mask_window(acc, coord, left, diagonal, before, behind):
+    """As `mask_length`; and row r sees columns r + `diagonal` - `before` … r + `diagonal` +
+    `behind` alone."""
+    for r in range(2):
+        idx = [i for i in range(cute.size(acc)) if (i // 2) % 2 == r]
+        centre = coord[idx[0]][0] + diagonal
+        first, limit = centre - before, cutlass.min(left, centre + behind + 1)
+        for i in idx:
+            seen = (coord[i][1] >= first) & (coord[i][1] < limit)
+            acc[i] = cutlass.select_(seen, acc[i], Float32(NEG_INF))
+
+
 def online_softmax(acc, m, total, scale_log2, first):
     """Replaces scores by exponentials, moves maxima and sums; returns the factors of O's rows."""
     scales = []

@@ -29,6 +29,28 @@ def masked_blocks_causal(seqlen_q, seqlen_k, row, n_blocks, block):
     return cutlass.max(n_blocks - whole, Int32(1))
 
 
+def kv_blocks_window(seqlen_q, seqlen_k, m_block, rows, block, left, right):
+    """(first, count) of the KV blocks that rows of a tile see: row i the keys i + d - left …
+    i + d + right, where d = seqlen_k - seqlen_q."""
+    row, shift = m_block * rows, seqlen_k - seqlen_q
+    begin = cutlass.max(cutlass.min(row + shift - left, seqlen_k - 1), Int32(0))
+    end = cutlass.min(cutlass.min(row + rows, seqlen_q) + shift + right, seqlen_k)
+    first = begin // block
+    return first, cutlass.max((end + block - 1) // block - first, Int32(1))
+
+
+def masked_blocks_window(seqlen_q, seqlen_k, row, rows, first_block, n_blocks, block, left, right):
+    """Of the blocks that a tile visits, last first: (how many come before those that each of the
+    `rows` rows from `row` on sees whole, at least one; how many these are)."""
+    shift = seqlen_k - seqlen_q
+    begin = cutlass.max(row + rows - 1 + shift - left, Int32(0))
+    end = cutlass.max(cutlass.min(row + 1 + shift + right, seqlen_k), Int32(0))
+    behind = first_block + n_blocks
+    masked = cutlass.min(cutlass.max(behind - end // block, Int32(1)), n_blocks)
+    first_whole = cutlass.max((begin + block - 1) // block, first_block)
+    return masked, cutlass.max(behind - masked - first_whole, Int32(0))
+
+
 def tile_of_grid():
     """(m_block, head, batch) of a grid with one CTA for each tile."""
     return cute.arch.block_idx()

@@ -12,20 +12,19 @@ from fa4gen.ir.program import (
     OWN,
     Arrive,
     BarrierPlan,
-    Call,
     Commit,
     Define,
     KernelProgram,
     NamedArrive,
     NamedSync,
     RoleProgram,
-    Segment,
     Slot,
     Stmt,
     UnitPlan,
 )
 from fa4gen.ir.schedule import Role, Schedule
 
+from .blocks import segments
 from .counts import lanes_of, place_barriers, stages_of
 from .cursors import Cursors, cursors, initial
 from .events import Event, OpEvent, PendingEvent, RoleEvents, SignalEvent, WaitEvent, role_events
@@ -155,32 +154,11 @@ def _role(
         before=(*target.begin(role), *statements("before")),
         merge_first=merged,
         first=rest if merged else statements("first"),
-        segments=_segments(schedule, rest, merged),
+        segments=segments(schedule, rest, merged),
         last=statements("last"),
         end=end,
         span=role.span,
     )
-
-
-def _segments(schedule: Schedule, body: tuple[Stmt, ...], merged: bool) -> tuple[Segment, ...]:
-    """One loop, or a masked and an unmasked one; block 0, always masked, may stand before them."""
-    if not body:
-        return ()
-    if not any(is_mask(s) for s in body):
-        return (Segment(name="blocks", trips="n_blocks" if merged else "n_blocks - 1", body=body),)
-    plain = tuple(s for s in body if not is_mask(s))
-    before = "" if merged else " - 1"
-    masked = "n_masked" if schedule.causal else "1"
-    loops = (
-        Segment(name="masked", trips=f"{masked}{before}", body=body),
-        Segment(name="unmasked", trips=f"n_blocks - {masked}", body=plain),
-    )
-    return loops if merged or schedule.causal else loops[1:]
-
-
-def is_mask(s: Stmt) -> bool:
-    """A masking call: absent where every key is visible."""
-    return isinstance(s, Call) and s.piece == "mask"
 
 
 def _statements(

@@ -47,20 +47,6 @@ class Occurrence:
         return not self.part
 
 
-def block_index(o: Occurrence) -> str:
-    """Index of an operation's block as an expression; blocks run from the last to the first.
-
-    In a loop, `i` counts iterations from 0: of all blocks (`uniform`), or of those after block 0.
-    """
-    match o.section:
-        case "first":
-            return "(n_blocks - 1)"
-        case "last":
-            return "0"
-        case _:
-            return "(n_blocks - 1 - i)" if o.uniform or o.prev else "(n_blocks - 2 - i)"
-
-
 def depth(schedule: Schedule, role: str) -> int:
     """How many blocks the role's furthest operation runs ahead (0 or 1)."""
     steps = schedule.steps_of(role).block

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fa4gen.diag import error
+from fa4gen.ir.features import inputs
 from fa4gen.ir.geometry import DESCRIPTOR_LAYOUT, STEP, Boxes, padded
 from fa4gen.ir.head import Head, TensorMap
 from fa4gen.ir.plan import Plan
@@ -27,10 +28,11 @@ from fa4gen.ir.program import (
 )
 from fa4gen.ir.schedule import Buffer, Operation, Role, Schedule, Space
 
+from .blocks import WINDOW, block_index, limits, masked, visited
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
 from .regions import Storage, accesses
-from .sections import Occurrence, block_index
+from .sections import Occurrence
 from .tiles import claim, counter, tile_scheduler
 
 ALL_COLUMNS = 512  # a CTA has the SM to itself, so that column 0 is where the allocation begins
@@ -200,7 +202,7 @@ class Sm100:
             base += f" + {slot} * {self._tile_elements(item)}"
         if isinstance(o.instance, int) and o.instance:
             base += f" + {o.instance * self._tile_elements(item)}"
-        row, head = f"{block_index(o)} * {buffer.tile[0]}", "head_kv"
+        row, head = f"{block_index(self.schedule, o)} * {buffer.tile[0]}", "head_kv"
         if o.level == "tile":
             offset = (
                 f" + {o.instance * self._tile_m()}"
@@ -277,11 +279,15 @@ class Sm100:
         return [load, wait, *mask, top]
 
     def _mask(self, o: Occurrence) -> Call:
-        left = f"seqlen_k - {block_index(o)} * {self.block_keys()}"
-        if self.schedule.causal:
-            args = ("s", left, f"q_row + {left} - seqlen_q")
-            return replace(self._call(o, "mask_causal", args, (), ("s",)), piece="mask")
-        return replace(self._call(o, "mask_length", ("s", left), (), ("s",)), piece="mask")
+        """Drops the keys past the end, beyond the diagonal, outside the window."""
+        left = f"seqlen_k - {block_index(self.schedule, o)} * {self.block_keys()}"
+        function = "mask_length"
+        args: tuple[str, ...] = ("s", left)
+        if "window" in self.schedule.features:
+            function, args = "mask_window", (*args, f"q_row + {left} - seqlen_q", *WINDOW)
+        elif self.schedule.causal:
+            function, args = "mask_causal", (*args, f"q_row + {left} - seqlen_q")
+        return replace(self._call(o, function, args, (), ("s",)), piece="mask")
 
     def _rescale_factor(self, o: Occurrence, touched: Touched) -> list[Stmt]:
         threshold = str(o.operation.options.get("threshold", 0))
@@ -462,27 +468,17 @@ class Sm100:
         """Values of one work tile, computed where they are used."""
         rows, keys = self.tile_rows(), self.block_keys()
         kinds = {o.kind for o in self.schedule.operations if o.role == role.name}
-        blocks = (
-            f"kv_blocks_causal(seqlen_q, seqlen_k, m_block, {rows}, {keys})"
-            if self.schedule.causal
-            else f"kv_blocks(seqlen_k, {keys})"
-        )
-        out = [("n_blocks", blocks)]
+        out = [visited(self.schedule, rows, keys)]
         if "tma_load" in kinds:
-            out.append(("head_kv", "head // ratio"))
-            out += [(d.name, d.text) for d in claim(self.schedule)]
+            out.append(Define(name="head_kv", text="head // ratio"))
+            out += claim(self.schedule)
         if "row_max" in kinds:
-            out += [("m", "Float32(NEG_INF)"), ("total", "Float32(0.0)")]
-            if self.schedule.causal:
-                first = f"m_block * {rows} + own * {self._tile_m()}"
-                out.append(("q_row", f"{first} + row"))
-                out.append(
-                    (
-                        "n_masked",
-                        f"masked_blocks_causal(seqlen_q, seqlen_k, {first}, n_blocks, {keys})",
-                    )
-                )
-        return tuple(Define(name=a, text=b) for a, b in out)
+            out.append(Define(name="m", text="Float32(NEG_INF)"))
+            out.append(Define(name="total", text="Float32(0.0)"))
+            first = f"m_block * {rows} + own * {self._tile_m()}"
+            if ends := masked(self.schedule, first, self._tile_m(), keys):
+                out += [Define(name="q_row", text=f"{first} + row"), *ends]
+        return tuple(out)
 
     def head(self, base: tuple[Define, ...], mbarriers: tuple[tuple[str, str], ...]) -> Head:
         """Shared memory, descriptors, tensor maps, launch."""
@@ -544,9 +540,9 @@ class Sm100:
             parameters=(),
             arguments=(),
             declare=tuple(Define(name=a, text=b) for a, b in declare),
-            launch=(),
+            launch=limits(s),
             tiles=tile_scheduler(s, self.tile_rows()),
-            inputs=counter(s),
+            inputs=(*inputs(s.features), *counter(s)),
             mbarriers=mbarriers,
             tmem_columns=ALL_COLUMNS,
             alloc_warp=self.plan.first_warp[qk.role],

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from fa4gen.diag import error
+from fa4gen.ir.features import inputs
 from fa4gen.ir.geometry import STEP, Boxes, padded
 from fa4gen.ir.head import Head, TensorMap
 from fa4gen.ir.plan import Plan
@@ -23,10 +24,11 @@ from fa4gen.ir.program import (
 )
 from fa4gen.ir.schedule import Operation, Role, Schedule
 
+from .blocks import WINDOW, block_index, limits, masked, visited
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
 from .regions import Storage, accesses
-from .sections import Occurrence, block_index
+from .sections import Occurrence
 from .tiles import claim, counter, tile_scheduler
 
 Touched = tuple[Access, ...]
@@ -165,11 +167,14 @@ class Sm90:
 
     def _mask(self, o: Occurrence) -> Call:
         """Drops the keys past the end (and beyond the diagonal); loops without it are derived."""
-        base = f"seqlen_k - {block_index(o)} * {self.block_keys()}"
-        if self.schedule.causal:
-            args: tuple[str, ...] = ("acc_s", "coord", base, f"tile_row + {base} - seqlen_q")
-            return replace(self._call(o, "mask_causal", args, ()), piece="mask")
-        return replace(self._call(o, "mask_length", ("acc_s", "coord", base), ()), piece="mask")
+        base = f"seqlen_k - {block_index(self.schedule, o)} * {self.block_keys()}"
+        function = "mask_length"
+        args: tuple[str, ...] = ("acc_s", "coord", base)
+        if "window" in self.schedule.features:
+            function, args = "mask_window", (*args, f"tile_row + {base} - seqlen_q", *WINDOW)
+        elif self.schedule.causal:
+            function, args = "mask_causal", (*args, f"tile_row + {base} - seqlen_q")
+        return replace(self._call(o, function, args, ()), piece="mask")
 
     def _load(self, event: OpEvent, cursors: Cursors) -> TmaLoad:
         o = event.occurrence
@@ -181,7 +186,7 @@ class Sm90:
         base = f"raw_{item} + {slot} * {boxes.tile_bytes // 2}" if ring else f"raw_{item}"
         row, head = f"m_block * {self.tile_rows()}", "head"
         if o.level == "block":
-            row, head = f"{block_index(o)} * {self._rows(item)}", "head_kv"
+            row, head = f"{block_index(self.schedule, o)} * {self._rows(item)}", "head_kv"
         return TmaLoad(
             operation=o.operation.name,
             on=Slot(barrier=signal.barrier, instance=signal.instance, slot=slot if ring else ""),
@@ -341,21 +346,13 @@ class Sm90:
     def tile(self, role: Role) -> tuple[Define, ...]:
         """Values of one work tile, computed where they are used."""
         rows, keys = self.tile_rows(), self.block_keys()
-        blocks = (
-            f"kv_blocks_causal(seqlen_q, seqlen_k, m_block, {rows}, {keys})"
-            if self.schedule.causal
-            else f"kv_blocks(seqlen_k, {keys})"
-        )
-        out = [Define(name="n_blocks", text=blocks)]
+        out = [visited(self.schedule, rows, keys)]
         if not role.per:
             return (*out, Define(name="head_kv", text="head // ratio"), *claim(self.schedule))
         own = rows // self.instances
         out.append(Define(name="tile_row", text=f"m_block * {rows}"))
         out.append(Define(name="q_row", text=f"tile_row + own * {own}"))
-        if self.schedule.causal:
-            masked = f"masked_blocks_causal(seqlen_q, seqlen_k, q_row, n_blocks, {keys})"
-            out.append(Define(name="n_masked", text=masked))
-        return tuple(out)
+        return (*out, *masked(self.schedule, "q_row", own, keys))
 
     def uniform(self, role: Role) -> bool:
         """Whether block 0 is like every other block, so that one loop serves them all."""
@@ -430,9 +427,9 @@ class Sm90:
             parameters=(("mma_qk", "cute.TiledMma"), ("mma_pv", "cute.TiledMma")),
             arguments=("mma_qk", "mma_pv"),
             declare=tuple(Define(name=a, text=b) for a, b in declare),
-            launch=tuple(Define(name=a, text=b) for a, b in launch),
+            launch=(*limits(s), *(Define(name=a, text=b) for a, b in launch)),
             tiles=tile_scheduler(s, rows),
-            inputs=counter(s),
+            inputs=(*inputs(s.features), *counter(s)),
             mbarriers=mbarriers,
             head_dim=s.head_dim,
             head_dim_v=s.head_dim_v,

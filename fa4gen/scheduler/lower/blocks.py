@@ -1,0 +1,109 @@
+"""Which KV blocks a tile visits, and in which of them keys are masked.
+
+All roles count the same blocks, from one expression. They are visited from the last to the first;
+those that only some rows see whole lie at the ends, and loops over them apart.
+"""
+
+from fa4gen.ir.program import Call, Define, Segment, Stmt
+from fa4gen.ir.schedule import Schedule
+
+from .sections import Occurrence
+
+WINDOW = ("window_left", "window_right")
+
+
+def visited(schedule: Schedule, rows: int, keys: int) -> Define:
+    """How many blocks (and, with a window, from which one) a tile of `rows` queries visits."""
+    tile = f"seqlen_q, seqlen_k, m_block, {rows}, {keys}"
+    if "window" in schedule.features:
+        text = f"kv_blocks_window({tile}, {', '.join(WINDOW)})"
+        return Define(name="first_block, n_blocks", text=text)
+    if schedule.causal:
+        return Define(name="n_blocks", text=f"kv_blocks_causal({tile})")
+    return Define(name="n_blocks", text=f"kv_blocks(seqlen_k, {keys})")
+
+
+def masked(schedule: Schedule, row: str, rows: int, keys: int) -> tuple[Define, ...]:
+    """How many of them are masked for the `rows` queries from `row` on, where that is not one."""
+    if "window" in schedule.features:
+        args = f"seqlen_q, seqlen_k, {row}, {rows}, first_block, n_blocks, {keys}"
+        text = f"masked_blocks_window({args}, {', '.join(WINDOW)})"
+        return (Define(name="n_masked, n_whole", text=text),)
+    if schedule.causal:
+        text = f"masked_blocks_causal(seqlen_q, seqlen_k, {row}, n_blocks, {keys})"
+        return (Define(name="n_masked", text=text),)
+    return ()
+
+
+def limits(schedule: Schedule) -> tuple[Define, ...]:
+    """On the host: no window reaches further than there are keys or queries, so that no sum of
+    positions overflows; the causal mask is a window without keys to the right."""
+    if "window" not in schedule.features:
+        return ()
+    bounds = (
+        ("-q.shape[1]", "k.shape[1]"),
+        ("-k.shape[1]", "0" if schedule.causal else "q.shape[1]"),
+    )
+    return tuple(
+        Define(name=name, text=f"cutlass.max(cutlass.min({name}, {most}), {least})")
+        for name, (least, most) in zip(WINDOW, bounds, strict=True)
+    )
+
+
+def block_index(schedule: Schedule, o: Occurrence) -> str:
+    """Index of an operation's block as an expression; blocks run from the last to the first.
+
+    In a loop, `i` counts iterations from 0: of all blocks (`uniform`), or of those after block 0.
+    """
+    first = "first_block + " if "window" in schedule.features else ""
+    match o.section:
+        case "first":
+            return f"({first}n_blocks - 1)"
+        case "last":
+            return "first_block" if first else "0"
+        case _:
+            return f"({first}n_blocks - {1 if o.uniform or o.prev else 2} - i)"
+
+
+def segments(schedule: Schedule, body: tuple[Stmt, ...], merged: bool) -> tuple[Segment, ...]:
+    """One loop; or a masked, an unmasked and (with a window) again a masked one. Block 0, always
+    masked, may stand before them (then `merged` is False)."""
+    if not body:
+        return ()
+    before = "" if merged else " - 1"
+    if not any(is_mask(s) for s in body):
+        return (Segment(name="blocks", trips=f"n_blocks{before}", body=body),)
+    plain = tuple(s for s in body if not is_mask(s))
+    window = "window" in schedule.features
+    count = "n_masked" if schedule.causal or window else "1"
+    whole = "n_whole" if window else f"n_blocks - {count}"
+    loops = [
+        Segment(name="masked", trips=f"{count}{before}", body=body),
+        Segment(
+            name="unmasked",
+            start=f"{count}{before}" if _counts(plain) else "",
+            trips=whole,
+            body=plain,
+        ),
+    ]
+    if window:
+        done = f"{count} + {whole}"
+        loops.append(
+            Segment(
+                name="masked again",
+                start=f"{done}{before}",
+                trips=f"n_blocks - {count} - {whole}",
+                body=body,
+            )
+        )
+    return tuple(loops if merged or count != "1" else loops[1:])
+
+
+def _counts(body: tuple[Stmt, ...]) -> bool:
+    """Whether a loop's body asks for the number of its block."""
+    return any(isinstance(s, Call) and s.piece for s in body)
+
+
+def is_mask(s: Stmt) -> bool:
+    """A masking call: absent where every key is visible."""
+    return isinstance(s, Call) and s.piece == "mask"
