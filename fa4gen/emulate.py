@@ -11,10 +11,18 @@ from pathlib import Path
 
 from fa4gen.diag import error
 from fa4gen.emulator import Emulator
-from fa4gen.emulator.attention import AttentionProblem, Verdict, judge_forward, make_inputs
+from fa4gen.emulator.attention import (
+    AttentionProblem,
+    Verdict,
+    judge_forward,
+    make_inputs,
+    sinks,
+    slopes,
+)
 from fa4gen.emulator.report import Fault, Report
 from fa4gen.ir.features import OPEN
 
+SOFTCAP = 30.0  # where `--set softcap=true` says no more
 Progress = Callable[[int, int], None]  # CTAs done, CTAs in all
 
 
@@ -82,6 +90,7 @@ def emulate(
     seqlen_q: int,
     seqlen_k: int,
     window: tuple[int | None, int | None] | None = None,
+    softcap: float | None = None,
     seed: int = 0,
     races: bool = True,
     processes: int = 1,
@@ -91,7 +100,8 @@ def emulate(
     """Builds `path` (or takes the kernel from the cache) and runs it once on random inputs.
 
     `num_sms` is what a persistent kernel is told: with few, a CTA comes round to several tiles.
-    `window` (left, right; None: open) turns `--set window=true` on.
+    `window` (left, right; None: open) and `softcap` turn these features on. With `alibi` and
+    `sinks`, values are made up (see `emulator.attention`).
     Raises `Fa4genError` for a schedule that is refused and for sizes that make no problem.
     """
     import torch
@@ -108,7 +118,8 @@ def emulate(
             raise error("FA0912", f"{name} is {value}", fix="give a whole number from 1")
     if heads % heads_kv:
         raise error("FA0912", f"{heads} heads are no multiple of {heads_kv} heads of K and V")
-    asked = dict(settings or {}) | ({"window": "true"} if window else {})
+    on = {"window": window is not None, "softcap": softcap is not None}
+    asked = dict(settings or {}) | {name: "true" for name, given in on.items() if given}
     checked = driver.check(path, settings=asked, variant=variant)
     schedule, text = checked.schedule, render(checked.program).text
     made = compile_cached(
@@ -121,6 +132,9 @@ def emulate(
         head_dim_v=schedule.head_dim_v,
         causal=schedule.causal,
         window=window or ((None, None) if "window" in schedule.features else None),
+        softcap=(softcap or SOFTCAP) if "softcap" in schedule.features else 0.0,
+        alibi="alibi" in schedule.features,
+        sinks="sinks" in schedule.features,
         dtype={"bf16": "bfloat16", "fp16": "float16"}[schedule.dtype],
     )
     emulator = Emulator(
@@ -149,15 +163,21 @@ def feature_values(problem: AttentionProblem) -> list[object]:
     found: list[object] = []
     if problem.window:
         found += [OPEN if bound is None else bound for bound in problem.window]
+    found += [problem.softcap] if problem.softcap else []
+    found += [slopes(problem)] if problem.alibi else []
+    found += [sinks(problem)] if problem.sinks else []
     return found
 
 
 def _modified(p: AttentionProblem) -> str:
     """The features of a problem, in words."""
-    if not p.window:
-        return ""
-    left, right = ("open" if b is None else b for b in p.window)
-    return f"window {left}, {right}, "
+    words = []
+    if p.window:
+        left, right = ("open" if b is None else b for b in p.window)
+        words.append(f"window {left}, {right}")
+    words += [f"softcap {p.softcap:g}"] if p.softcap else []
+    words += [name for name, on in (("alibi", p.alibi), ("sinks", p.sinks)) if on]
+    return "".join(f"{word}, " for word in words)
 
 
 def _placed(report: Report, places: Mapping[int, str]) -> Report:

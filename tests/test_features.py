@@ -47,3 +47,15 @@ def test_blocks_outside_of_a_window_are_never_visited(name: str) -> None:
     three, six, all_of_them = (loads(left) for left in (200, 600, None))
     assert six - three == 2 * (6 - 3)
     assert all_of_them - six == 2 * (32 - 6)
+
+
+@pytest.mark.dsl
+@BOTH
+def test_scores_are_capped_and_biased_and_rows_have_sinks(name: str) -> None:
+    """All at once; rows without keys give 0 and the sink."""
+    asked = dict.fromkeys(("window", "softcap", "alibi", "sinks"), "true")
+    for window, sq, sk in (((100, 20), 129, 300), ((None, -150), 300, 200)):
+        done = run(
+            name, settings=asked, batch=2, window=window, softcap=20, seqlen_q=sq, seqlen_k=sk
+        )
+        assert done.ok, str(done)

@@ -18,6 +18,7 @@ def emulate_arguments(parser: Arguments) -> None:
         metavar="LEFT,RIGHT",
         help="keys before and behind its own place that a query sees; `open` for all",
     )
+    parser.add_argument("--softcap", type=float, metavar="CAP", help="a bound of the scores")
     parser.add_argument("--seed", type=int, default=0, help="of inputs and of the interleaving")
     parser.add_argument("--no-races", action="store_true", help="do not look for races: faster")
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="CTAs side by side")
@@ -43,6 +44,7 @@ def emulate_verb(given: Given) -> int:
         "seqlen_q",
         "seqlen_k",
         "window",
+        "softcap",
         "seed",
         "processes",
         "num_sms",

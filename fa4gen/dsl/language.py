@@ -208,6 +208,11 @@ OPTIONS: Mapping[str, Key] = MappingProxyType(
             shape=ListOf(item=Choice(("seqlen_k", "causal", "window")), or_one=True),
             doc="what is masked",
         ),
+        "score": Key(
+            shape=ListOf(item=Choice(("softcap", "alibi")), or_one=True),
+            doc="what it can do to scores, always in this order, where the problem asks for it",
+        ),
+        "sinks": Key(shape=Flag(), doc="rows can start from the sink of their head"),
         "threshold": Key(
             shape=Number(low=0, high=64),
             doc="log2 by which the maximum must grow before O is rescaled",

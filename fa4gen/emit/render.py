@@ -21,7 +21,7 @@ from . import model
 
 HERE = Path(__file__).parent
 LIBRARIES = {"sm_90a": ("sm90",), "sm_100a": ("sm100",), "sm_103a": ("sm100",)}
-COMMON = ("launch", "tiles")
+COMMON = ("launch", "tiles", "scores")
 HOST = ("tensor_map", "LOG2_E")
 
 
@@ -198,7 +198,7 @@ def _library(target: str, wanted: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _imports(files: list[str]) -> str:
-    """All imports of the device files, one line a module."""
+    """All imports of the device files but those of each other, one line a module."""
     plain: set[str] = set()
     names: dict[str, set[str]] = {}
     head = (
@@ -214,7 +214,7 @@ def _imports(files: list[str]) -> str:
                     f"import {a.name} as {a.asname}" if a.asname else f"import {a.name}"
                     for a in node.names
                 }
-            elif isinstance(node, ast.ImportFrom):
+            elif isinstance(node, ast.ImportFrom) and not node.level:
                 names.setdefault(node.module or "", set()).update(
                     f"{a.name} as {a.asname}" if a.asname else a.name for a in node.names
                 )

@@ -24,6 +24,7 @@ class AttentionProblem:
     large scores the running maximum moves far, so that outputs are rescaled on the way.
 
     `window` (left, right): a query sees that many keys before and behind its own place, None: all.
+    `softcap`: a bound of the scores, 0: none. `alibi`, `sinks`: with `slopes` and `sinks` of these.
     """
 
     batch: int = 1
@@ -35,6 +36,9 @@ class AttentionProblem:
     head_dim_v: int
     causal: bool = False
     window: tuple[int | None, int | None] | None = None
+    softcap: float = 0.0
+    alibi: bool = False
+    sinks: bool = False
     dtype: str = "bfloat16"
     spread: float = 1.0
 
@@ -96,17 +100,32 @@ def attend(
     problem: AttentionProblem, q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor"
 ) -> "tuple[torch.Tensor, torch.Tensor]":
     """Output and LSE, computed in the tensors' own type, step by step."""
+    import torch
 
     ratio = problem.heads // problem.heads_kv
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
     k, v = (t.repeat_interleave(ratio, 1) for t in (k, v))
     scores = (q @ k.transpose(-1, -2)) * problem.scale
-    hidden = hidden_keys(problem)
-    blind = hidden.all(-1)[:, None]
-    scores = scores.masked_fill(hidden, float("-inf"))
+    scores = modified(problem, scores).masked_fill(hidden_keys(problem), float("-inf"))
+    if problem.sinks:
+        sink = sinks(problem).to(q.dtype)[None, :, None, None].expand(*scores.shape[:3], 1)
+        scores = torch.cat((scores, sink), -1)
     lse = scores.logsumexp(-1)
+    blind = (lse == float("-inf"))[..., None]
     weights = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
-    return (weights @ v).transpose(1, 2), lse
+    return (weights[..., : problem.seqlen_k] @ v).transpose(1, 2), lse
+
+
+def modified(problem: AttentionProblem, scores: "torch.Tensor") -> "torch.Tensor":
+    """Scores capped, then biased by distance; rounded to their own type only at the end."""
+    import torch
+
+    exact = scores if scores.dtype == torch.float64 else scores.float()
+    if problem.softcap:
+        exact = problem.softcap * (exact / problem.softcap).tanh()
+    if problem.alibi:
+        exact = exact - slopes(problem)[..., None, None] * distances(problem).abs()
+    return exact.to(scores.dtype)
 
 
 def hidden_keys(problem: AttentionProblem) -> "torch.Tensor":
@@ -116,12 +135,34 @@ def hidden_keys(problem: AttentionProblem) -> "torch.Tensor":
     left, right = problem.window or (None, None)
     if problem.causal:
         right = min(right or 0, 0)
-    place = torch.arange(problem.seqlen_q)[:, None] + problem.seqlen_k - problem.seqlen_q
-    distance = torch.arange(problem.seqlen_k)[None, :] - place
+    distance = distances(problem)
     hidden = torch.zeros_like(distance, dtype=torch.bool)
     if left is not None:
         hidden |= distance < -left
     return hidden if right is None else hidden | (distance > right)
+
+
+def distances(problem: AttentionProblem) -> "torch.Tensor":
+    """(seqlen_q, seqlen_k): how far a key lies behind the query's own place."""
+    import torch
+
+    place = torch.arange(problem.seqlen_q)[:, None] + problem.seqlen_k - problem.seqlen_q
+    return torch.arange(problem.seqlen_k)[None, :] - place
+
+
+def slopes(problem: AttentionProblem) -> "torch.Tensor":
+    """ALiBi's slope of each head, another in each batch: (batch, heads), float32."""
+    import torch
+
+    heads = 2.0 ** -(8.0 * (torch.arange(problem.heads) + 1) / problem.heads)
+    return (heads[None, :] * (1 + 0.5 * torch.arange(problem.batch)[:, None])).float()
+
+
+def sinks(problem: AttentionProblem) -> "torch.Tensor":
+    """A logit of each head, some above and some below the scores: (heads,), float32."""
+    import torch
+
+    return 3.0 * torch.cos(torch.arange(problem.heads).float() + problem.head_dim)
 
 
 def judge_forward(

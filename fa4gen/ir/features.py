@@ -34,6 +34,34 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
                     Input(name="window_right", type="Int32", example="Int32(1)"),
                 ),
             ),
+            Feature(
+                name="softcap",
+                doc="a score s (scaled) becomes softcap tanh(s / softcap)",
+                inputs=(Input(name="softcap", type="Float32", example="Float32(1.0)"),),
+            ),
+            Feature(
+                name="alibi",
+                doc="slope |i + d - j| is taken off the score of query i and key j, after softcap",
+                inputs=(
+                    Input(
+                        name="slopes",  # (batch, heads)
+                        type="cute.Tensor",
+                        example="make_fake_tensor(Float32, (b, h), "
+                        "(cute.sym_int64(), cute.sym_int64()))",
+                    ),
+                ),
+            ),
+            Feature(
+                name="sinks",
+                doc="a logit of each head joins the sum of every row, without a value",
+                inputs=(
+                    Input(
+                        name="sinks",  # (heads,)
+                        type="cute.Tensor",
+                        example="make_fake_tensor(Float32, (h,), (cute.sym_int64(),))",
+                    ),
+                ),
+            ),
         )
     }
 )

@@ -89,9 +89,9 @@ KINDS = MappingProxyType(
                 rank=2,
                 level="block",
                 reads=(1, 1),
-                options=("mask",),
+                options=("score", "mask", "sinks"),
                 targets=BLACKWELL,
-                doc="reads a row of S from tensor memory, masks it, takes the running maximum",
+                doc="reads a row of S from tensor memory, changes and masks it; its maximum",
             ),
             Kind(
                 name="online_softmax",
@@ -99,9 +99,9 @@ KINDS = MappingProxyType(
                 rank=2,
                 level="block",
                 updates=(1, 1),
-                options=("mask",),
+                options=("score", "mask", "sinks"),
                 targets=HOPPER,
-                doc="masks S, updates maximum and sum, and replaces S by its exponentials",
+                doc="changes and masks S, updates maximum and sum, replaces S by its exponentials",
             ),
             Kind(
                 name="rescale_factor",

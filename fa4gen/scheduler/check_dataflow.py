@@ -83,6 +83,7 @@ def _masks(schedule: Schedule) -> Iterator[Diagnostic]:
         given = o.options.get("mask") or ()
         given = (given,) if isinstance(given, str) else given
         missing = [m for m in needed if m not in given]  # type: ignore[operator]
+        yield from _modified(schedule, o)
         if missing:
             yield Diagnostic(
                 code="FA0223",
@@ -90,6 +91,21 @@ def _masks(schedule: Schedule) -> Iterator[Diagnostic]:
                 span=o.span,
                 fix=f"write `mask: [{', '.join(needed)}]`",
             )
+
+
+def _modified(schedule: Schedule, o: Operation) -> Iterator[Diagnostic]:
+    """What the problem asks of scores is what the operation can do."""
+    able = o.options.get("score") or ()
+    able = (able,) if isinstance(able, str) else able
+    asked = [f for f in ("softcap", "alibi") if f in schedule.features]
+    lacks = [f for f in asked if f not in able]  # type: ignore[operator]
+    if lacks:
+        title = f"`{o.name}` does not change scores by {' and '.join(f'`{f}`' for f in lacks)}"
+        fix = f"write `score: [{', '.join(asked)}]`"
+        yield Diagnostic(code="FA0223", title=title, span=o.span, fix=fix)
+    if "sinks" in schedule.features and not o.options.get("sinks"):
+        title = f"`{o.name}` does not start rows from `sinks`"
+        yield Diagnostic(code="FA0223", title=title, span=o.span, fix="write `sinks: true`")
 
 
 def _complete(schedule: Schedule, kinds: tuple[str, ...]) -> Iterator[Diagnostic]:

@@ -10,6 +10,8 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32
 from cutlass.experimental import primitives as p
 
+from .scores import biased, cap_rate, capped
+
 NEG_INF = float("-inf")
 LN2 = 0.6931471805599453
 FRAGMENT = 32  # keys whose exponentials are computed and stored together
@@ -45,6 +47,23 @@ def load_row(address, columns):
         v = p.tcgen05_ld("32x32b", p.make_tmem_ptr(address + c, Float32), num=32)
         s += [v[j] for j in range(32)]
     return s
+
+
+def scale_scores(s, scale):
+    """Scores in natural units."""
+    return [x * scale for x in s]
+
+
+def cap_scores(s, cap):
+    """No score is larger than `cap`, either way."""
+    rate = cap_rate(cap)
+    return [capped(x, cap, rate) for x in s]
+
+
+def bias_scores(s, slope, diagonal):
+    """ALiBi: the row stands at column `diagonal`."""
+    ahead = Float32(diagonal)
+    return [biased(s[j], slope, ahead - float(j)) for j in range(len(s))]
 
 
 def mask_length(s, left):

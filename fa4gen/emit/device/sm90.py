@@ -11,6 +11,8 @@ import cutlass.utils.hopper_helpers as sm90
 from cutlass import Float32
 from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 
+from .scores import at_sink, biased, cap_rate, capped
+
 NEG_INF = float("-inf")
 LN2 = 0.6931471805599453
 
@@ -30,6 +32,36 @@ def as_a_operand(t):
         (d.stride[0][2][1], d.stride[2]),
     )
     return cute.make_tensor(t.iterator, cute.make_layout(shape, stride=stride))
+
+
+def scale_scores(acc, scale):
+    """Scores in natural units."""
+    for i in range(cute.size(acc)):
+        acc[i] = acc[i] * scale
+
+
+def cap_scores(acc, cap):
+    """No score is larger than `cap`, either way."""
+    rate = cap_rate(cap)
+    for i in range(cute.size(acc)):
+        acc[i] = capped(acc[i], cap, rate)
+
+
+def bias_scores(acc, slope, coord, diagonal):
+    """ALiBi: row r stands at column r + `diagonal`."""
+    for r in range(2):
+        idx = [i for i in range(cute.size(acc)) if (i // 2) % 2 == r]
+        row, column = coord[idx[0]]
+        ahead = Float32(row + diagonal - column)
+        for i in idx:  # a lane has two of eight columns
+            acc[i] = biased(acc[i], slope, ahead - float(8 * (i // 4) + i % 2))
+
+
+def start_at_sink(m, total, sink, scale_log2):
+    """Rows hold their sink before any key; each of a row's four lanes has a share of it."""
+    for r in range(2):
+        m[r] = at_sink(sink, scale_log2)
+        total[r] = Float32(0.25)
 
 
 def mask_length(acc, coord, left):

@@ -81,7 +81,7 @@ def segments(schedule: Schedule, body: tuple[Stmt, ...], merged: bool) -> tuple[
         Segment(name="masked", trips=f"{count}{before}", body=body),
         Segment(
             name="unmasked",
-            start=f"{count}{before}" if _counts(plain) else "",
+            start=f"{count}{before}" if _counts(plain) and (merged or count != "1") else "",
             trips=whole,
             body=plain,
         ),

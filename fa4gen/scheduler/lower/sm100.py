@@ -32,6 +32,7 @@ from .blocks import WINDOW, block_index, limits, masked, visited
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
 from .regions import Storage, accesses
+from .scores import parameters, pieces, scale_log2, tile_values
 from .sections import Occurrence
 from .tiles import claim, counter, tile_scheduler
 
@@ -276,11 +277,21 @@ class Sm100:
         wait = TmemWait(kind="load", span=o.span, prev=o.prev)
         mask = [self._mask(o)] if o.operation.options.get("mask") else []
         top = self._call(o, "row_max", ("s", "m"), (), ("m_new",))
-        return [load, wait, *mask, top]
+        return [load, wait, *self._scores(o), *mask, top]
+
+    def _scores(self, o: Occurrence) -> list[Call]:
+        return [
+            replace(self._call(o, function, ("s", *args), (), ("s",)), piece="score")
+            for function, args in pieces(self.schedule, f"q_row + {self._left(o)} - seqlen_q")
+        ]
+
+    def _left(self, o: Occurrence) -> str:
+        """How many keys there are from an operation's block on."""
+        return f"seqlen_k - {block_index(self.schedule, o)} * {self.block_keys()}"
 
     def _mask(self, o: Occurrence) -> Call:
         """Drops the keys past the end, beyond the diagonal, outside the window."""
-        left = f"seqlen_k - {block_index(self.schedule, o)} * {self.block_keys()}"
+        left = self._left(o)
         function = "mask_length"
         args: tuple[str, ...] = ("s", left)
         if "window" in self.schedule.features:
@@ -294,7 +305,7 @@ class Sm100:
         decide = self._call(
             o,
             "rescale_factor",
-            ("m", "m_new", "scale_log2", threshold),
+            ("m", "m_new", scale_log2(self.schedule), threshold),
             (),
             ("m", "factor", "bias"),
         )
@@ -311,7 +322,7 @@ class Sm100:
         share, degree = self._mix(o.operation)
         args = (
             "s",
-            "scale_log2",
+            scale_log2(self.schedule),
             "bias",
             str(first),
             str(keys),
@@ -383,7 +394,7 @@ class Sm100:
         store = self._call(o, "store_o", args, touched, ())
         made.append(replace(store, settled=True))  # it waits for each load of O itself
         row = f"m_block * {self.tile_rows()} + {offset} * {self._tile_m()} + row"
-        args = ("lse", total, top, "scale_log2", "batch", "head", row, "seqlen_q")
+        args = ("lse", total, top, scale_log2(self.schedule), "batch", "head", row, "seqlen_q")
         made.append(self._call(o, "write_lse", args, ()))
         return [*made, ProxyFence(span=o.span)]
 
@@ -473,11 +484,17 @@ class Sm100:
             out.append(Define(name="head_kv", text="head // ratio"))
             out += claim(self.schedule)
         if "row_max" in kinds:
-            out.append(Define(name="m", text="Float32(NEG_INF)"))
-            out.append(Define(name="total", text="Float32(0.0)"))
+            sink = f"at_sink(sinks[head], {scale_log2(self.schedule)})"
+            m, total = (
+                (sink, 1.0) if "sinks" in self.schedule.features else ("Float32(NEG_INF)", 0.0)
+            )
+            out.append(Define(name="m", text=m))
+            out.append(Define(name="total", text=f"Float32({total})"))
             first = f"m_block * {rows} + own * {self._tile_m()}"
-            if ends := masked(self.schedule, first, self._tile_m(), keys):
-                out += [Define(name="q_row", text=f"{first} + row"), *ends]
+            ends = masked(self.schedule, first, self._tile_m(), keys)
+            values = tile_values(self.schedule)
+            if ends or values:
+                out += [Define(name="q_row", text=f"{first} + row"), *ends, *values]
         return tuple(out)
 
     def head(self, base: tuple[Define, ...], mbarriers: tuple[tuple[str, str], ...]) -> Head:
@@ -537,8 +554,8 @@ class Sm100:
                 *(_tensor_map(str(i), self._boxes(i)) for i in (qk.a, qk.b, pv.b)),
                 _tensor_map("o", self._out_boxes()),
             ),
-            parameters=(),
-            arguments=(),
+            parameters=parameters(s),
+            arguments=tuple(name for name, _ in parameters(s)),
             declare=tuple(Define(name=a, text=b) for a, b in declare),
             launch=limits(s),
             tiles=tile_scheduler(s, self.tile_rows()),

@@ -28,6 +28,7 @@ from .blocks import WINDOW, block_index, limits, masked, visited
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
 from .regions import Storage, accesses
+from .scores import parameters, pieces, scale_log2, tile_values
 from .sections import Occurrence
 from .tiles import claim, counter, tile_scheduler
 
@@ -109,16 +110,17 @@ class Sm90:
                 return [self._wgmma(o, touched, cursors)]
             case "online_softmax":
                 mask = [self._mask(o)] if o.operation.options.get("mask") else []
+                first = o.head and "sinks" not in self.schedule.features
                 step = Call(
                     operation=name,
                     results=("scales",),
                     function="online_softmax",
-                    args=("acc_s", "m", "total", "scale_log2", str(o.head)),
+                    args=("acc_s", "m", "total", scale_log2(self.schedule), str(first)),
                     accesses=touched,
                     span=o.span,
                     prev=o.prev,
                 )
-                return [*mask, step]
+                return [*self._scores(o), *mask, step]
             case "convert":
                 return [self._call(o, "convert", ("acc_s", "p_frag", self.dtype), touched)]
             case "scale_rows":
@@ -165,9 +167,20 @@ class Sm90:
             prev=o.prev,
         )
 
+    def _scores(self, o: Occurrence) -> list[Call]:
+        place = f"tile_row + {self._left(o)} - seqlen_q"
+        return [
+            replace(self._call(o, function, ("acc_s", *args), ()), piece="score")
+            for function, args in pieces(self.schedule, f"coord, {place}")
+        ]
+
+    def _left(self, o: Occurrence) -> str:
+        """How many keys there are from an operation's block on."""
+        return f"seqlen_k - {block_index(self.schedule, o)} * {self.block_keys()}"
+
     def _mask(self, o: Occurrence) -> Call:
         """Drops the keys past the end (and beyond the diagonal); loops without it are derived."""
-        base = f"seqlen_k - {block_index(self.schedule, o)} * {self.block_keys()}"
+        base = self._left(o)
         function = "mask_length"
         args: tuple[str, ...] = ("acc_s", "coord", base)
         if "window" in self.schedule.features:
@@ -231,7 +244,7 @@ class Sm90:
             "acc_o",
             "m",
             "total",
-            "scale_log2",
+            scale_log2(self.schedule),
             self.dtype,
             self._out(),
             str(rows),
@@ -352,7 +365,7 @@ class Sm90:
         own = rows // self.instances
         out.append(Define(name="tile_row", text=f"m_block * {rows}"))
         out.append(Define(name="q_row", text=f"tile_row + own * {own}"))
-        return (*out, *masked(self.schedule, "q_row", own, keys))
+        return (*out, *masked(self.schedule, "q_row", own, keys), *tile_values(self.schedule))
 
     def uniform(self, role: Role) -> bool:
         """Whether block 0 is like every other block, so that one loop serves them all."""
@@ -363,10 +376,14 @@ class Sm90:
         return "online_softmax" not in kinds
 
     def begin(self, role: Role) -> tuple[Stmt, ...]:
-        """At the start of each tile: O is empty."""
+        """At the start of each tile: O is empty, and rows may have a sink."""
         if not role.per:
             return ()
-        return (Call(operation="", function="clear", args=("acc_o",)),)
+        empty = Call(operation="", function="clear", args=("acc_o",))
+        if "sinks" not in self.schedule.features:
+            return (empty,)
+        args = ("m", "total", "sinks[head]", scale_log2(self.schedule))
+        return (empty, Call(operation="", function="start_at_sink", args=args))
 
     def _room_behind_q(self) -> tuple[tuple[str, str], ...]:
         """O takes the place of Q; where it is wider, the allocator leaves room behind Q."""
@@ -424,8 +441,12 @@ class Sm90:
                 *(_tensor_map(i, self._boxes(i)) for i in "qkv"),
                 _tensor_map("o", replace(self._out_boxes(), rows=own)),
             ),
-            parameters=(("mma_qk", "cute.TiledMma"), ("mma_pv", "cute.TiledMma")),
-            arguments=("mma_qk", "mma_pv"),
+            parameters=(
+                ("mma_qk", "cute.TiledMma"),
+                ("mma_pv", "cute.TiledMma"),
+                *parameters(s),
+            ),
+            arguments=("mma_qk", "mma_pv", *(name for name, _ in parameters(s))),
             declare=tuple(Define(name=a, text=b) for a, b in declare),
             launch=(*limits(s), *(Define(name=a, text=b) for a, b in launch)),
             tiles=tile_scheduler(s, rows),

@@ -1,0 +1,45 @@
+"""What happens to scores between the product and their maximum, in one fixed order: scaled, capped,
+biased by distance; masks come after. Without any of these, the scale is left to the exponential.
+"""
+
+from fa4gen.ir.program import Define
+from fa4gen.ir.schedule import Schedule
+
+SCORES = ("softcap", "alibi")  # features that need scores in natural units
+
+
+def natural(schedule: Schedule) -> bool:
+    """Whether scores are multiplied by the softmax scale before their maximum is taken."""
+    return any(f in schedule.features for f in SCORES)
+
+
+def scale_log2(schedule: Schedule) -> str:
+    """What turns a score, as the maximum sees it, into powers of two."""
+    return "Float32(LOG2_E)" if natural(schedule) else "scale_log2"
+
+
+def pieces(schedule: Schedule, place: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Device functions to call, with their arguments behind the scores.
+
+    `place`: the column, counted from the block's first, where the query itself stands.
+    """
+    found: list[tuple[str, tuple[str, ...]]] = []
+    if natural(schedule):
+        found.append(("scale_scores", ("softmax_scale",)))
+    if "softcap" in schedule.features:
+        found.append(("cap_scores", ("softcap",)))
+    if "alibi" in schedule.features:
+        found.append(("bias_scores", ("slope", place)))
+    return tuple(found)
+
+
+def tile_values(schedule: Schedule) -> tuple[Define, ...]:
+    """What they need of the tile's head."""
+    if "alibi" not in schedule.features:
+        return ()
+    return (Define(name="slope", text="slopes[batch, head]"),)
+
+
+def parameters(schedule: Schedule) -> tuple[tuple[str, str], ...]:
+    """What the kernel gets for them besides the inputs of `launch`."""
+    return (("softmax_scale", "Float32"),) if natural(schedule) else ()
