@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from .head import Input
+from .inputs import Input
 
 OPEN = 2**31 - 1  # a bound of a window that is none
 

@@ -3,6 +3,7 @@ lowering."""
 
 from dataclasses import dataclass
 
+from fa4gen.ir.inputs import Input
 from fa4gen.ir.program import Define
 
 
@@ -16,19 +17,6 @@ class TensorMap:
     rows: int
     cols: int
     swizzle: str  # '128', '64', '32'
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
-    """What `launch` takes beside Q, K, V, O, the LSE and the scale; the kernel gets it as it is.
-
-    `example`: the argument that `launch` is compiled for, an expression; what of it stays open (a
-    length, a stride) is symbolic there.
-    """
-
-    name: str
-    type: str  # its annotation: 'cute.Tensor', 'Int32'
-    example: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ Candidates that overlap otherwise are ambiguous; one that narrower ones leave no
 unreachable.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
@@ -14,6 +14,8 @@ from fa4gen.diag import Diagnostic, Fa4genError, error
 from fa4gen.ir.features import ordered
 
 from .problem import Problem
+
+Served = tuple[str, str, tuple[int, int], bool]  # target, dtype, head dims, causal: quick to hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +38,10 @@ class Candidate:
     features: tuple[str, ...] = ()
     shared_object: str = ""
 
-    def problems(self) -> Iterator[Problem]:
+    def serves(self) -> frozenset[Served]:
         """Every problem that it serves, leaving features aside."""
-        for dtype, d, causal in product(self.dtypes, self.head_dims, self.causal):
-            for dv in self.head_dims_v or (d,):
-                yield Problem(
-                    target=self.target, dtype=dtype, head_dim=d, head_dim_v=dv, causal=causal
-                )
+        widths = [(d, dv) for d in self.head_dims for dv in self.head_dims_v or (d,)]
+        return frozenset(product((self.target,), self.dtypes, widths, self.causal))
 
     @property
     def least(self) -> frozenset[str]:
@@ -89,11 +88,11 @@ class Layer:
 def make_layer(name: str, candidates: Sequence[Candidate]) -> Layer:
     """A layer without doubt. Raises `Fa4genError` with every FA0812 and FA0813 in it."""
     found: list[Diagnostic] = []
-    served = [(c, frozenset(c.problems())) for c in candidates]
+    served = [(c, c.serves()) for c in candidates]
     for (a, mine), (b, theirs) in combinations(served, 2):
         shared = mine & theirs if a.share_features(b) else frozenset()
         if shared and _narrower(a, mine, b, theirs) == _narrower(b, theirs, a, mine):
-            found.append(_ambiguous(a, b, min(shared, key=str)))
+            found.append(_ambiguous(a, b, min(shared)))
     for c, mine in served:
         alike = [s for o, s in served if s < mine and (o.least, o.most) == (c.least, c.most)]
         if not mine.difference(*alike):
@@ -107,14 +106,16 @@ def make_layer(name: str, candidates: Sequence[Candidate]) -> Layer:
 
 
 def _narrower(
-    a: Candidate, mine: frozenset[Problem], b: Candidate, theirs: frozenset[Problem]
+    a: Candidate, mine: frozenset[Served], b: Candidate, theirs: frozenset[Served]
 ) -> bool:
     """Whether `a` serves a true part of what `b` serves."""
     whole = mine <= theirs and a.within_features(b)
     return whole and (mine != theirs or not b.within_features(a))
 
 
-def _ambiguous(a: Candidate, b: Candidate, problem: Problem) -> Diagnostic:
+def _ambiguous(a: Candidate, b: Candidate, shared: Served) -> Diagnostic:
+    target, dtype, (d, dv), causal = shared
+    problem = Problem(target=target, dtype=dtype, head_dim=d, head_dim_v=dv, causal=causal)
     return Diagnostic(
         code="FA0812",
         title=f"`{a.name}` and `{b.name}` both serve {problem}",

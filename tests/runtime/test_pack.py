@@ -26,7 +26,9 @@ def pack(tmp_path: Path) -> Path:
 
 def test_what_is_written_is_read_back(pack: Path) -> None:
     found = read_pack(pack)
-    assert [list(c.problems()) for c in found] == [[problem(64)], [problem(128)]]
+    assert [c.head_dims for c in found] == [(64,), (128,)]
+    assert [c.why_not(problem(d)) for c, d in zip(found, (64, 128), strict=True)] == ["", ""]
+    assert [len(c.serves()) for c in found] == [1, 1]
     assert all(Path(c.shared_object).is_absolute() for c in found)
     assert {p.name for p in pack.iterdir()} == {"pack.json", "k64.so", "k128.so"}
 

@@ -6,7 +6,8 @@ static_persistent  one CTA an SM, which takes every n-th tile in the order of `s
 lpt_persistent     one CTA an SM, which takes every n-th tile in the order of `lpt`
 """
 
-from fa4gen.ir.head import Input, TileScheduler
+from fa4gen.ir.head import TileScheduler
+from fa4gen.ir.inputs import Input
 from fa4gen.ir.program import Define
 from fa4gen.ir.schedule import Schedule
 from fa4gen.scheduler.tile_ring import DYNAMIC
