@@ -1,6 +1,7 @@
 """Settings from the environment; the only place of the package that reads `os.environ`.
 
 FA4GEN_CACHE_DIR   folder of compiled kernels (default: $XDG_CACHE_HOME or ~/.cache, /fa4gen)
+FA4GEN_CACHE_MB    megabytes that compiled kernels may take there (default 2000)
 FA4GEN_NO_JIT      1: never compile on first use; a kernel that is not there is an error
 FA4GEN_DEBUG       1: keep the folder of a compilation that failed, and name it in the error
 FA4GEN_TIMEOUT     seconds that one compilation may take (default 600)
@@ -17,6 +18,7 @@ from fa4gen.diag import error
 
 KNOWN = (
     "FA4GEN_CACHE_DIR",
+    "FA4GEN_CACHE_MB",
     "FA4GEN_NO_JIT",
     "FA4GEN_DEBUG",
     "FA4GEN_TIMEOUT",
@@ -30,6 +32,7 @@ class Options:
     """What the environment asks for; `Options.from_environment()` reads it."""
 
     cache_dir: Path
+    cache_bytes: int = 2_000_000_000
     no_jit: bool = False
     debug: bool = False
     timeout_seconds: float = 600.0
@@ -52,9 +55,10 @@ class Options:
         home = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         return Options(
             cache_dir=Path(env.get("FA4GEN_CACHE_DIR") or home / "fa4gen").expanduser().absolute(),
+            cache_bytes=int(_number(env, "FA4GEN_CACHE_MB", 2000.0, "megabytes") * 1e6),
             no_jit=_switch(env, "FA4GEN_NO_JIT"),
             debug=_switch(env, "FA4GEN_DEBUG"),
-            timeout_seconds=_seconds(env, "FA4GEN_TIMEOUT", 600.0),
+            timeout_seconds=_number(env, "FA4GEN_TIMEOUT", 600.0, "seconds"),
             schedules=_paths(env, "FA4GEN_SCHEDULES"),
             runtime_library=next(iter(_paths(env, "FA4GEN_RUNTIME_LIBRARY")), None),
         )
@@ -82,7 +86,7 @@ def _switch(env: Mapping[str, str], name: str) -> bool:
     raise error("FA0801", f"`{name}` is `{env[name]}`, expected 0 or 1", fix=f"export {name}=1")
 
 
-def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
+def _number(env: Mapping[str, str], name: str, default: float, unit: str) -> float:
     text = env.get(name, "").strip()
     try:
         value = float(text) if text else default
@@ -90,6 +94,8 @@ def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
         value = -1.0
     if not 0 < value < float("inf"):
         raise error(
-            "FA0801", f"`{name}` is `{text}`, expected seconds above 0", fix=f"export {name}=600"
+            "FA0801",
+            f"`{name}` is `{text}`, expected {unit} above 0",
+            fix=f"export {name}={default:g}",
         )
     return value

@@ -15,9 +15,11 @@ def test_defaults_follow_the_xdg_cache_folder():
 
 def test_values_are_read():
     env = {"FA4GEN_CACHE_DIR": "/c", "FA4GEN_NO_JIT": "1", "FA4GEN_TIMEOUT": "30"}
+    env["FA4GEN_CACHE_MB"] = "1.5"
     options = Options.from_environment(env)
     assert (options.cache_dir, options.no_jit, options.debug) == (Path("/c"), True, False)
     assert options.timeout_seconds == 30.0
+    assert options.cache_bytes == 1_500_000
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,7 @@ def test_values_are_read():
         ({"FA4GEN_NOJIT": "1"}, "unknown variable `FA4GEN_NOJIT`"),
         ({"FA4GEN_NO_JIT": "maybe"}, "expected 0 or 1"),
         ({"FA4GEN_TIMEOUT": "-3"}, "expected seconds above 0"),
+        ({"FA4GEN_CACHE_MB": "2 GB"}, "expected megabytes above 0"),
         ({"FA4GEN_TIMEOUT": "nan"}, "expected seconds above 0"),
     ],
 )

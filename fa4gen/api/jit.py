@@ -17,8 +17,8 @@ from typing import Any
 
 from fa4gen.diag import error
 from fa4gen.options import Options
-from fa4gen.runtime.cache import Cache, key_of
-from fa4gen.runtime.compile import Request, compile_cached
+from fa4gen.runtime.cache import Cache
+from fa4gen.runtime.compile import Request, compile_cached, find_compiled
 from fa4gen.runtime.dispatch import Candidate
 from fa4gen.runtime.problem import Problem
 
@@ -90,17 +90,16 @@ def shared_object(candidate: Candidate, problem: Problem, options: Options) -> P
     if candidate.shared_object:
         return Path(candidate.shared_object)
     request = request_of(candidate, problem, options)
-    key = key_of(name=request.name, text=request.text, target=request.target)
-    if Cache(folder=options.cache_dir / "kernels").find(key) is None:
-        if options.no_jit:
-            raise error(
-                "FA0814",
-                f"`{request.name}` for {problem} is not built, and FA4GEN_NO_JIT forbids to",
-                fix=f"`fa4gen pack --target {problem.target} --head-dims {problem.head_dim} "
-                "-o DIR`, then `fa4gen.load(DIR)`; or unset FA4GEN_NO_JIT",
-            )
-        return _compile(request, options)
-    return compile_cached(request, options).shared_object
+    if found := find_compiled(request, options):
+        return found.shared_object
+    if options.no_jit:
+        raise error(
+            "FA0814",
+            f"`{request.name}` for {problem} is not built, and FA4GEN_NO_JIT forbids to",
+            fix=f"`fa4gen pack --target {problem.target} --head-dims {problem.head_dim} "
+            "-o DIR`, then `fa4gen.load(DIR)`; or unset FA4GEN_NO_JIT",
+        )
+    return _compile(request, options)
 
 
 def _compile(request: Request, options: Options) -> Path:
@@ -127,7 +126,10 @@ def shared_objects(
     with ThreadPoolExecutor(max_workers=count) as pool:
         made = [pool.submit(shared_object, c, p, options) for c, p in jobs]
         try:
-            return [m.result() for m in made]
+            for number, job in enumerate(made, 1):
+                job.result()
+                LOG.info("%d of %d kernels are there", number, len(made))
+            return [job.result() for job in made]
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -150,7 +152,7 @@ def _kept(
     texts = {p.name: _hash(p) for p in sorted(folder.glob("*.yaml"))} | {file.name: _hash(file)}
     what = [kind, str(file), file.name, texts, settings, package_hash()]
     key = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:40]
-    cache = Cache(folder=options.cache_dir / "emitted")
+    cache = Cache(folder=options.cache_dir / "emitted", limit_bytes=options.cache_bytes // 10)
     if entry := cache.find(key):
         found: dict[str, Any] = json.loads((entry.folder / MADE).read_text())
         return found

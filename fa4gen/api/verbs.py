@@ -25,11 +25,13 @@ def pack_arguments(parser: argparse.ArgumentParser) -> None:
 
 def pack(given: argparse.Namespace) -> int:
     """Builds a pack, and says how to use it."""
+    import logging
     from contextlib import nullcontext
 
     from .ahead import make_pack
     from .session import use_schedule
 
+    logging.basicConfig(level=logging.INFO, format="%(message)s")  # minutes: say how far it is
     with use_schedule(*given.schedules) if given.schedules else nullcontext():
         names = make_pack(
             given.out,

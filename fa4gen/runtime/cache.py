@@ -6,10 +6,11 @@
 An entry is made in a folder aside and renamed, so it is there as a whole or not at all. A damaged
 one (a file that is missing, or whose hash differs) is a miss: it is made again. Keys are hashes of
 the text, the target, the toolchain's versions and the format of this cache; the compiler process
-gets no setting that is not in the key.
+gets no setting that is not in the key. What was not used for longest goes when the limit is passed.
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -17,7 +18,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -34,6 +35,7 @@ TOOLCHAIN = (
     "apache-tvm-ffi",
 )
 RECORD = "entry.json"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # whoever wrote: the disk's fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +71,13 @@ def key_of(*, name: str, text: str, target: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """A folder of entries; every method may run in several processes and threads at once."""
+    """A folder of entries; every method may run in several processes and threads at once.
+
+    With a limit, making an entry removes others, the least recently used first.
+    """
 
     folder: Path
+    limit_bytes: int | None = None
 
     def find(self, key: str) -> Entry | None:
         """The entry, whole and undamaged, or None; marks it as used."""
@@ -94,10 +100,15 @@ class Cache:
             return self.find(key) or self._make(key, about, make)
 
     def _make(self, key: str, about: dict[str, str], make: Callable[[Path], None]) -> Entry:
+        """Makes an entry; the caller holds its lock, so that what else bears its key is left over
+        from a process that was killed."""
         with self._writing():
+            for left in self.folder.glob(f".{key}.*"):
+                shutil.rmtree(left, ignore_errors=True)
             aside = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=self.folder))
         try:
-            make(aside)
+            with self._writing(only=NO_ROOM):
+                make(aside)
             with self._writing():
                 files = sorted(p for p in aside.iterdir() if p.is_file())
                 hashes = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
@@ -109,29 +120,41 @@ class Cache:
             shutil.rmtree(aside, ignore_errors=True)
         entry = _read(self.folder / key)
         assert entry is not None
+        if self.limit_bytes is not None:
+            self.trim(self.limit_bytes, keep=key)
         return entry
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """What the system says about this folder becomes an error that says how to mend it."""
+    def _writing(self, only: Sequence[int] = ()) -> Iterator[None]:
+        """What the system says about this folder becomes an error that says how to mend it.
+
+        `only`: the error numbers that are meant, if not all.
+        """
         try:
             yield
         except OSError as problem:
+            if only and problem.errno not in only:
+                raise
             raise error(
                 "FA0707",
                 f"the cache `{self.folder}` cannot be written: {problem.strerror or problem}",
-                fix="set FA4GEN_CACHE_DIR to a folder of yours",
+                fix="make room there, or set FA4GEN_CACHE_DIR to another folder of yours",
             ) from problem
 
     @contextlib.contextmanager
-    def _lock(self, key: str) -> Iterator[None]:
+    def _lock(self, key: str, *, wait: bool = True) -> Iterator[bool]:
+        """Holds the lock of a key; yields whether it is held, which without `wait` may fail."""
         with self._writing():
             locks = self.folder / "locks"
             locks.mkdir(parents=True, exist_ok=True)
             held = (locks / f"{key}.lock").open("w")
         with held:
-            fcntl.flock(held, fcntl.LOCK_EX)  # goes with the process, however that ends
-            yield
+            try:  # it goes with the process, however that ends
+                fcntl.flock(held, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
 
     def entries(self) -> tuple[Entry, ...]:
         """All entries with a record, the least recently used first; hashes are not looked at."""
@@ -144,27 +167,35 @@ class Cache:
         folders = [p for p in _folders(self.folder) if not p.name.startswith(".")]
         return tuple(sorted(p.name for p in folders if (e := _read(p)) is None or not _whole(e)))
 
-    def trim(self, limit_bytes: int) -> tuple[str, ...]:
+    def trim(self, limit_bytes: int, keep: str = "") -> tuple[str, ...]:
         """Removes the least recently used entries until the rest fits; returns their keys.
 
-        Also removes what processes that were killed left behind. A limit of 0 empties the cache.
+        Also removes what processes that were killed left behind. What is being made right now stays
+        and so does the key `keep`. A limit of 0 empties the cache.
         """
         for left in (p for p in _folders(self.folder) if p.name.startswith(".")):
-            with self._lock(left.name.split(".")[1]):  # else it is being made right now
-                shutil.rmtree(left, ignore_errors=True)
+            key = left.name.split(".")[1]
+            if key != keep:
+                self._remove(key, left)
         entries = self.entries()
         total, gone = sum(e.size_bytes for e in entries), []
         for entry in entries:
             if total <= limit_bytes:
                 break
-            with self._lock(entry.key):
-                shutil.rmtree(entry.folder, ignore_errors=True)
-            total -= entry.size_bytes
-            gone.append(entry.key)
+            if entry.key != keep and self._remove(entry.key, entry.folder):
+                total -= entry.size_bytes
+                gone.append(entry.key)
         if limit_bytes == 0:
             for key in self.damaged():
-                shutil.rmtree(self.folder / key, ignore_errors=True)
+                self._remove(key, self.folder / key)
         return tuple(gone)
+
+    def _remove(self, key: str, folder: Path) -> bool:
+        """Removes a folder unless a process is making its key; whether it did."""
+        with self._lock(key, wait=False) as held:
+            if held:
+                shutil.rmtree(folder, ignore_errors=True)
+            return held
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -6,7 +6,9 @@ generated file, which name lines of the schedule. What comes out holds no path a
 machine: equal text, equal bytes.
 """
 
+import functools
 import json
+import logging
 import os
 import re
 import shutil
@@ -21,6 +23,8 @@ from fa4gen.options import Options, child_environment
 
 from . import dsl_process
 from .cache import Cache, key_of
+
+LOG = logging.getLogger("fa4gen")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +71,47 @@ class Compiled:
 FILES = ("kernel.ptx", "lines.ptx", "kernel.cubin", "kernel.so", "remarks.txt")
 
 
+def find_compiled(request: Request, options: Options) -> Compiled | None:
+    """What compiling made before, if it lies in the disk cache."""
+    entry = _cache(options).find(_key(request))
+    return Compiled(folder=entry.folder) if entry else None
+
+
 def compile_cached(request: Request, options: Options) -> Compiled:
-    """What compiling makes, from the disk cache if it is there. Errors: `compile_into`, FA0707."""
+    """What compiling makes, from the disk cache if it is there. Errors: `compile_into`.
+
+    A cache that cannot be written still serves what it has; what it has not is compiled for this
+    process alone, with a warning. FA0707 if there is no room for that either.
+    """
     about = {"name": request.name, "target": request.target}
-    key = key_of(name=request.name, text=request.text, target=request.target)
-    cache = Cache(folder=options.cache_dir / "kernels")
-    entry = cache.get(key, about, lambda folder: compile_into(request, folder, options))
-    return Compiled(folder=entry.folder)
+
+    def get(cache: Cache) -> Compiled:
+        entry = cache.get(
+            _key(request), about, lambda folder: compile_into(request, folder, options)
+        )
+        return Compiled(folder=entry.folder)
+
+    try:
+        return get(_cache(options))
+    except Fa4genError as problem:
+        if any(d.code != "FA0707" for d in problem.diagnostics):
+            raise
+        LOG.warning("%s; kept for this process alone", problem.diagnostics[0].title)
+        return get(Cache(folder=Path(_aside().name)))
+
+
+def _cache(options: Options) -> Cache:
+    return Cache(folder=options.cache_dir / "kernels", limit_bytes=options.cache_bytes)
+
+
+def _key(request: Request) -> str:
+    return key_of(name=request.name, text=request.text, target=request.target)
+
+
+@functools.cache
+def _aside() -> "tempfile.TemporaryDirectory[str]":
+    """A folder that goes when this process ends."""
+    return tempfile.TemporaryDirectory(prefix="fa4gen.kernels.")
 
 
 def compile_into(request: Request, folder: Path, options: Options) -> None:
