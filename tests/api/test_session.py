@@ -1,5 +1,6 @@
 """Schedules in use: shipped, the environment's, `use_schedule`, packs; what a first call builds."""
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -224,3 +225,23 @@ def test_a_missing_runtime_library_says_how_to_get_it(
 
 def _missing(name: str) -> Any:
     raise launch.metadata.PackageNotFoundError(name)
+
+
+@pytest.mark.parametrize(
+    "part", ["emit/templates", "emit/device", "scheduler", "dsl", "ir", "driver.py", "target.py"]
+)
+def test_a_changed_template_or_pass_changes_what_emission_is_kept_by(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "fa4gen"
+    shutil.copytree(jit.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "explain"))
+    monkeypatch.setattr(jit, "PACKAGE", copy)
+    before = jit.package_hash.__wrapped__()
+    assert before == jit.package_hash()
+    place = copy / part
+    texts = [f for f in [place, *place.rglob("*")] if f.suffix in (".py", ".j2")]
+    for file in (texts[0], texts[-1]):
+        text = file.read_text()
+        file.write_text(text + "\n")
+        assert jit.package_hash.__wrapped__() != before, file
+        file.write_text(text)
