@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fa4gen.api.session import explain_dispatch, load, use_schedule
     from fa4gen.diag import Fa4genError
 
-_HOMES = {
+HOMES = {
     "attention": "fa4gen.api.attention",
     "flash_attn_func": "fa4gen.api.flash",
     "flash_attn_varlen_func": "fa4gen.api.flash",
@@ -43,12 +43,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in HOMES:
         raise AttributeError(f"module 'fa4gen' has no attribute '{name}'")
-    found = getattr(import_module(_HOMES[name]), name)
+    found = getattr(import_module(HOMES[name]), name)
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *HOMES})

@@ -42,7 +42,8 @@ MAY_IMPORT = {  # besides itself
     "api": COMPILER,
     "bench": COMPILER | {"build"},
     "integrations": COMPILER | {"api"},
-    "cli": COMPILER | {"api", "bench", "build", "show", "emulate"},
+    "docs": COMPILER | {"bench", "__init__"},
+    "cli": COMPILER | {"api", "bench", "build", "show", "emulate", "docs"},
     "__init__": {"diag", "api"},
     "__main__": {"cli"},
 }

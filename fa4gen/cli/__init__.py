@@ -33,6 +33,7 @@ from .build import (
     show_verb,
 )
 from .check import check_verb
+from .docs import docs_arguments, docs_verb
 from .emulate import emulate_arguments, emulate_verb
 from .explain import explain_arguments, explain_verb
 
@@ -83,6 +84,11 @@ VERBS = {
         help="kernels built ahead of time, for machines without the DSL",
         arguments=verbs.pack_arguments,
         run=verbs.pack,
+    ),
+    "docs": Verb(
+        help="write the pages of documentation that are made from the code",
+        arguments=docs_arguments,
+        run=docs_verb,
     ),
     "cache": Verb(
         help="compiled kernels on disk", arguments=verbs.cache_arguments, run=verbs.cache
