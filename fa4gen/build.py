@@ -15,6 +15,7 @@ from pathlib import Path
 from fa4gen.diag import Diagnostic, error
 from fa4gen.driver import Checked, check, member_name
 from fa4gen.emit.render import KernelSource, render
+from fa4gen.ir.ops import KINDS
 from fa4gen.ir.schedule import Schedule
 from fa4gen.options import Options
 from fa4gen.runtime import report_text
@@ -185,9 +186,8 @@ def _products(report: Report, checked: Checked) -> int:
     counts = [x.opcodes.get("UTCHMMA", 0) + x.opcodes.get("HGMMA", 0) for x in found if x]
     if not counts:
         return 0
-    role = next(
-        r for r in checked.program.value.roles if r.name == checked.schedule.operation("qk").role
-    )
+    issues = next(o.role for o in checked.schedule.operations if KINDS[o.kind].product)
+    role = next(r for r in checked.program.value.roles if r.name == issues)
     return max(counts) // (1 if role.instances > 1 else checked.schedule.index.count)
 
 

@@ -12,8 +12,13 @@ from pathlib import Path
 from fa4gen.diag import error
 from fa4gen.emulator import Emulator
 from fa4gen.emulator.attention import (
+    MAX,
+    RMS,
     AttentionProblem,
+    Inputs,
     Verdict,
+    exact_forward,
+    judge_backward,
     judge_forward,
     make_inputs,
     sinks,
@@ -21,6 +26,7 @@ from fa4gen.emulator.attention import (
 )
 from fa4gen.emulator.report import Fault, Report
 from fa4gen.ir.features import OPEN
+from fa4gen.ir.geometry import padded_rows
 
 SOFTCAP = 30.0  # where `--set softcap=true` says no more
 Progress = Callable[[int, int], None]  # CTAs done, CTAs in all
@@ -142,11 +148,12 @@ def emulate(
     )
     fwd = emulator.load(made.shared_object, ptx=[made.lines_ptx])["fwd"]
     x = make_inputs(problem, seed)
-    out = torch.full((batch, seqlen_q, heads, schedule.head_dim_v), float("nan")).to(x.q.dtype)
-    lse = torch.full((batch, heads, seqlen_q), float("nan"))
-    more = feature_values(problem)
-    more += [torch.zeros(1, dtype=torch.int32)] if schedule.scheduler in DYNAMIC else []
-    report = fwd(x.q, x.k, x.v, out, lse, problem.scale, num_sms, *more)
+    if schedule.kernel == "attention_backward":
+        report, verdicts = _backward(fwd, problem, x, num_sms)
+    else:
+        more = feature_values(problem)
+        more += [torch.zeros(1, dtype=torch.int32)] if schedule.scheduler in DYNAMIC else []
+        report, verdicts = _forward(fwd, problem, x, num_sms, more)
     places = {line: str(span) for line, span in line_map(text).items()}
     return Emulated(
         name=driver.member_name(schedule),
@@ -154,7 +161,7 @@ def emulate(
         problem=problem,
         seed=seed,
         report=_placed(report, places),
-        verdicts=tuple(judge_forward(problem, x, out, lse)),
+        verdicts=tuple(verdicts),
     )
 
 
@@ -178,6 +185,38 @@ def _modified(p: AttentionProblem) -> str:
     words += [f"softcap {p.softcap:g}"] if p.softcap else []
     words += [name for name, on in (("alibi", p.alibi), ("sinks", p.sinks)) if on]
     return "".join(f"{word}, " for word in words)
+
+
+Result = tuple[Report, list[Verdict]]
+Kernel = Callable[..., Report]
+
+
+def _forward(
+    kernel: Kernel, problem: AttentionProblem, x: Inputs, num_sms: int, more: list[object]
+) -> Result:
+    """Runs a forward; what it does not write stays NaN."""
+    import torch
+
+    p = problem
+    out = torch.full((p.batch, p.seqlen_q, p.heads, p.head_dim_v), float("nan")).to(x.q.dtype)
+    lse = torch.full((p.batch, p.heads, p.seqlen_q), float("nan"))
+    report = kernel(x.q, x.k, x.v, out, lse, p.scale, num_sms, *more)
+    return report, judge_forward(p, x, out, lse)
+
+
+def _backward(kernel: Kernel, problem: AttentionProblem, x: Inputs, num_sms: int) -> Result:
+    """Runs a backward on the exact output, rounded; what it does not write stays NaN."""
+    import torch
+
+    p = problem
+    out, lse = exact_forward(p, x)
+    made = [torch.full_like(t, float("nan")) for t in (x.q, x.k, x.v)]
+    rows = (p.batch, p.heads, padded_rows(p.seqlen_q))
+    values = [torch.full(rows, float("nan")) for _ in range(2)]
+    sums = torch.full(x.q.shape, float("nan"))
+    given = (x.q, x.k, x.v, out, x.d_out, lse, torch.zeros_like(lse))
+    report = kernel(*given, *made, *values, sums, p.scale, num_sms)
+    return report, judge_backward(p, x, tuple(made), max_factor=MAX, rms_factor=RMS)
 
 
 def _placed(report: Report, places: Mapping[int, str]) -> Report:

@@ -49,7 +49,8 @@ def candidate_of(file: Path, options: Options) -> Candidate:
 
         schedule, sources = load_with_sources(file)
         serves = {k: list(v) for k, v in schedule.serves.items()}
-        return {"name": schedule.name, "target": schedule.target, "serves": serves}, sources
+        about = {"name": schedule.name, "target": schedule.target, "kernel": schedule.kernel}
+        return about | {"serves": serves}, sources
 
     made = _kept("serves", file, {}, make, options)
     serves: dict[str, list[Any]] = made["serves"]
@@ -62,6 +63,7 @@ def candidate_of(file: Path, options: Options) -> Candidate:
         causal=tuple(serves.get("causal", ())),
         features=tuple(serves.get("features", ())),
         origin=str(file),
+        kernel=made["kernel"],
     )
 
 

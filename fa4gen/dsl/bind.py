@@ -18,6 +18,12 @@ from .language import PROBLEM, ROOT, SERVES
 from .reader import Map, Node, Scalar, Seq, Value
 from .schema import Fields
 
+OVER = MappingProxyType(  # what the two loops of a kernel run over
+    {
+        "attention_forward": ("work_tiles", "kv_blocks"),
+        "attention_backward": ("key_tiles", "query_blocks"),
+    }
+)
 _EMPTY = Map(entries=(), span=Span("", 1, 1))
 Serves = Mapping[str, tuple[object, ...]]
 _SHOWN = 12  # served values that an error lists
@@ -120,6 +126,10 @@ def _schedule(root: Fields, env: Environment, file: str, serves: Serves) -> Sche
     tile, block = levels.values.get("tile"), levels.values.get("block")
     if not isinstance(tile, Fields) or not isinstance(block, Fields):
         return None
+    for level, over in zip((tile, block), OVER.get(root.text("kernel"), ()), strict=False):
+        if level.has("over") and level.text("over") != over:
+            title = f"`{root.text('kernel')}` runs over `{over}` here"
+            env.error("FA0109", title, level.at("over"), f"write `over: {over}`")
     roles = tuple(declare.role(k, f, index, env) for k, f in _table(root, "roles"))
     buffers = tuple(declare.buffer(k, f, index, env) for k, f in _table(root, "buffers"))
     steps = tuple(declare.steps(k, f, roles, index, env) for k, f in _table(root, "steps"))

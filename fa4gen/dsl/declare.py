@@ -13,6 +13,7 @@ from .phrases import StepToken
 from .reader import Scalar
 from .schema import Fields
 
+TRANSPOSED = "^T"
 _DATAFLOW = ("op", "a", "b", "reads", "writes", "updates")  # the other keys are options
 
 
@@ -67,7 +68,12 @@ def operation(
 ) -> Operation:
     """What a step does; its role is the one whose steps name it."""
     holders = (s.role for s in steps if any(x.operation == key.text for x in s.all()))
-    a, b = (_item(fields.text(k), fields.at(k), buffers, env) or None for k in ("a", "b"))
+    operands = {k: fields.text(k) for k in ("a", "b")}
+    a, b = (
+        _item(text.removesuffix(TRANSPOSED), fields.at(k), buffers, env) or None
+        for k, text in operands.items()
+    )
+    transposed = tuple(k for k, text in operands.items() if text.endswith(TRANSPOSED))
     reads, writes, updates = (
         tuple(_item(name, fields.at(k), buffers, env) for name in fields.names(k))
         for k in ("reads", "writes", "updates")
@@ -82,6 +88,7 @@ def operation(
         updates=updates,
         a=a,
         b=b,
+        transposed=transposed or (("b",) if b and fields.names("writes") else ()),
         options=MappingProxyType(options),
         span=key.span,
     )

@@ -19,7 +19,9 @@ from .schema import ENDS, STEPS, Anything, Fields, Key, ListOf, Phrase, Record, 
 from .shapes import Choice, Depth, Flag, Integer, Json, Name, Number, Shape
 
 VERSION = 1
-KERNELS = ("attention_forward",)
+KERNELS = ("attention_forward", "attention_backward")
+TILES = ("work_tiles", "key_tiles")
+BLOCKS = ("kv_blocks", "query_blocks")
 MASKS = ("full", "causal")
 PROBLEM = ("head_dim", "head_dim_v", "dtype", "causal")
 TILE_SCHEDULERS = (
@@ -34,7 +36,10 @@ OUTPUTS = ("lse",)  # global results that an operation may write without a buffe
 
 _NAME = Name()
 _ITEM = Name(pattern=rf"({phrases.NAME}\.)?{phrases.NAME}", what="a buffer, or `ring.item`")
-_ITEMS = ListOf(item=_ITEM, or_one=True)
+_OPERAND = Name(
+    pattern=rf"({phrases.NAME}\.)?{phrases.NAME}(\^T)?",
+    what="a buffer, or `ring.item`; with `^T` behind it, taken transposed",
+)
 _TILE = Integer(low=1, high=1024)
 
 
@@ -114,7 +119,9 @@ LEVELS = Record(
                 what="the level `tile`",
                 keys={
                     "over": Key(
-                        shape=Choice(("work_tiles",)), doc="query tiles of all heads", required=True
+                        shape=Choice(TILES),
+                        doc="query tiles of all heads; key tiles of all heads of K and V",
+                        required=True,
                     ),
                     "scheduler": Key(
                         shape=Choice(TILE_SCHEDULERS),
@@ -130,7 +137,11 @@ LEVELS = Record(
             shape=Record(
                 what="the level `block`",
                 keys={
-                    "over": Key(shape=Choice(("kv_blocks",)), doc="blocks of keys", required=True),
+                    "over": Key(
+                        shape=Choice(BLOCKS),
+                        doc="blocks of keys; blocks of queries, of each head that shares the keys",
+                        required=True,
+                    ),
                     "order": Key(
                         shape=Choice(("descending", "ascending")),
                         doc="last block first, or first",
@@ -218,6 +229,8 @@ OPTIONS: Mapping[str, Key] = MappingProxyType(
             doc="log2 by which the maximum must grow before O is rescaled",
         ),
         "first": Key(shape=Choice(("none",)), doc="what it does for a tile's first block"),
+        "sums_over": Key(shape=_NAME, doc="the index: it sums over all instances of its operands"),
+        "scaled": Key(shape=Flag(), doc="times the scale of the softmax"),
         "skip_when_unchanged": Key(shape=Flag(), doc="does nothing where no row of the warp moved"),
         "mix": Key(
             doc="how exponentials are computed",
@@ -244,8 +257,12 @@ def operation_record(kind: Kind) -> Record:
     """The keys of an operation of one kind."""
     keys = {"op": Key(shape=Choice(tuple(KINDS)), doc="the kind of operation", required=True)}
     if kind.product:
-        keys["a"] = Key(shape=_ITEM, doc="left operand", required=True)
-        keys["b"] = Key(shape=_ITEM, doc="right operand", required=True)
+        keys["a"] = Key(shape=_OPERAND, doc="left operand; `a^T`: transposed", required=True)
+        keys["b"] = Key(
+            shape=_OPERAND,
+            doc="right operand; where neither says `^T`, a product that writes takes it transposed",
+            required=True,
+        )
     for name, (least, most) in (
         ("reads", kind.reads),
         ("writes", kind.writes),

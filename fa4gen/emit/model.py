@@ -16,11 +16,13 @@ from fa4gen.ir.program import (
     OWN,
     Advance,
     Arrive,
+    BulkLoad,
     Call,
     Commit,
     Cursor,
     Define,
     KernelProgram,
+    Lanes,
     NamedArrive,
     NamedSync,
     Pending,
@@ -110,11 +112,23 @@ def _tiles(program: KernelProgram, role: RoleProgram) -> Node:
     inner += [_stmt(program, role, s) for s in role.before]
     if not role.merge_first:
         inner += [_stmt(program, role, s) for s in role.first]
-    inner += [_loop(program, role, s) for s in role.segments]
+    inner += _loops(program, role)
     inner += [_stmt(program, role, s) for s in role.last]
     return Node(
-        macro=f"Tiles_{head.tiles.kind}", text={"rows": str(head.tiles.rows)}, children=tuple(inner)
+        macro=f"Tiles_{head.tiles.kind}",
+        text={"rows": str(head.tiles.rows), "names": ", ".join(head.tiles.names)},
+        children=tuple(inner),
     )
+
+
+def _loops(program: KernelProgram, role: RoleProgram) -> list[Node]:
+    """The loops over blocks; where they come several times over, inside a loop of their own."""
+    loops = [_loop(program, role, s) for s in role.segments]
+    if role.repeat is None:
+        return loops
+    text: dict[str, object] = {"index": role.repeat.name, "trips": role.repeat.trips}
+    values = [_define(d) for d in role.repeat.values]
+    return [Node(macro="Repeat", text=text, children=(*values, *loops))]
 
 
 def _loop(program: KernelProgram, role: RoleProgram, segment: Segment) -> Node:
@@ -136,7 +150,7 @@ def _define(d: Define) -> Node:
 def _stmt(program: KernelProgram, role: RoleProgram, s: Stmt) -> Node:
     text: dict[str, object] = {f.name: getattr(s, f.name) for f in fields(s) if f.name != "span"}
     match s:
-        case Wait() | Arrive() | Commit() | TmaLoad():
+        case Wait() | Arrive() | Commit() | TmaLoad() | BulkLoad():
             text["barrier"] = _slot(program, role, s.on)
         case NamedSync() | NamedArrive():
             text["barrier"] = _named(program, role, s.on)
@@ -145,12 +159,14 @@ def _stmt(program: KernelProgram, role: RoleProgram, s: Stmt) -> Node:
             return _advance(role, s)
         case Wgmma():  # a product that writes afresh ignores what its accumulator held
             text["keep"] = "True" if s.accumulate else "k > 0"
+            text["a_at"] = f"k, {s.a_slot}" if s.a_slot else "k"
+            text["b_at"] = f"k, {s.b_slot}" if s.b_slot else "k"
         case _:
             pass
     node = Node(macro=_macro(s), at=at(s.span), text=text)
-    if isinstance(s, Arrive) and s.lanes == "leader" and role.warps > 1:
+    if isinstance(s, Arrive) and s.lanes == "leader" and role.active > 1:
         node = _block("if warp_in_role == 0:", (node,))
-    if isinstance(s, TmaStore) and role.warps > 1:
+    if isinstance(s, TmaStore) and role.active > 1:
         node = _block("if warp_in_role == 0:", (node,))
     if s.only is not None:
         node = _block(f"if own == {s.only}:", (node,))
@@ -160,7 +176,10 @@ def _stmt(program: KernelProgram, role: RoleProgram, s: Stmt) -> Node:
 def _macro(s: Stmt) -> str:
     match s:
         case Arrive():
-            return "Arrive_all" if s.lanes == "all" else "Arrive_elected"
+            own = {Lanes.ALL: "Arrive_all", Lanes.WARPS: "Arrive_warps"}
+            return own.get(s.lanes, "Arrive_elected")
+        case TmaStore():
+            return "TmaReduce" if s.adds else "TmaStore"
         case Call():
             return "Call" if s.results else "Call_plain"
         case Pending():

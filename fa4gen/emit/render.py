@@ -20,7 +20,11 @@ from fa4gen.ir.verified import Verified
 from . import model
 
 HERE = Path(__file__).parent
-LIBRARIES = {"sm_90a": ("sm90",), "sm_100a": ("sm100",), "sm_103a": ("sm100",)}
+LIBRARIES = {
+    "sm_90a": ("sm90", "backward", "sm90_backward"),
+    "sm_100a": ("sm100", "backward"),
+    "sm_103a": ("sm100", "backward"),
+}
 COMMON = ("launch", "tiles", "scores")
 HOST = ("tensor_map", "LOG2_E")
 
@@ -49,9 +53,9 @@ def render(verified: Verified[KernelProgram]) -> KernelSource:
     host = "\n".join(d.text for d in (*head.launch, *head.tiles.launch, *head.declare))
     wanted = (*HOST, *head.functions, *_names_in(roles), *_names_in(begin), *_names_in(host))
     functions, imports = _library(program.target, wanted)
-    text = env.get_template("kernel.j2").render(
+    text = env.get_template(head.template).render(
         k={
-            "title": f"{program.name}: attention forward for {program.target}.",
+            "title": f"{program.name}: {head.title} for {program.target}.",
             "schedule": PurePath(program.schedule_file).name,
             "summary": _summary(program, head),
             "imports": imports,
@@ -128,7 +132,8 @@ def _summary(program: KernelProgram, head: Head) -> str:
         for r in program.roles
     )
     return (
-        f"Roles: {roles}.\nTiles: {head.tiles.rows} query rows a CTA, scheduler {head.tiles.kind}."
+        f"Roles: {roles}.\n"
+        f"Tiles: {head.tiles.rows} {head.tiles.unit} a CTA, scheduler {head.tiles.kind}."
     )
 
 
@@ -165,6 +170,8 @@ def _items(library: str) -> tuple[tuple[_Item, ...], tuple[str, ...]]:
                         constant=True,
                     )
                 )
+            case ast.ImportFrom(module=module) if module and module.startswith("fa4gen"):
+                pass  # another device file: what it needs of it is copied like the rest
             case ast.Import() | ast.ImportFrom():
                 imports.append(text)
     return tuple(items), tuple(imports)

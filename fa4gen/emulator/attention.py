@@ -195,13 +195,18 @@ def exact_forward(problem: AttentionProblem, inputs: Inputs) -> "tuple[torch.Ten
 
 
 def judge_backward(
-    problem: AttentionProblem, inputs: Inputs, gradients: "tuple[torch.Tensor, ...]"
+    problem: AttentionProblem,
+    inputs: Inputs,
+    gradients: "tuple[torch.Tensor, ...]",
+    *,
+    max_factor: float = GRADIENT,
+    rms_factor: float = GRADIENT,
 ) -> list[Verdict]:
     """The verdicts on dQ, dK, dV."""
     exact = _gradients(problem, inputs, double=True)
     plain = _gradients(problem, inputs, double=False)
     triples = zip(("dq", "dk", "dv"), gradients, exact, plain, strict=True)
-    return [_judge(name, g, e, p, GRADIENT, GRADIENT) for name, g, e, p in triples]
+    return [_judge(name, g, e, p, max_factor, rms_factor) for name, g, e, p in triples]
 
 
 def _gradients(

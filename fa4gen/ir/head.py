@@ -27,12 +27,14 @@ class TileScheduler:
     kernel gets of them; `grid`: an expression of the host function.
     """
 
-    kind: str  # 'single' | 'lpt' | 'static_persistent' | 'lpt_persistent'
+    kind: str  # 'single' | 'lpt' | 'static_persistent' | 'lpt_persistent' | 'keys_lpt'
     rows: int
     launch: tuple[Define, ...]
     parameters: tuple[tuple[str, str], ...]
     arguments: tuple[str, ...]
     grid: str
+    names: tuple[str, ...] = ("m_block", "head", "batch")  # what a tile is made of
+    unit: str = "query rows"  # what its rows are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,3 +56,5 @@ class Head:
     alloc_warp: int = 0
     head_dim: int = 128
     head_dim_v: int = 128
+    title: str = "attention forward"
+    template: str = "kernel.j2"  # the frame of the file: host function, kernels beside this one

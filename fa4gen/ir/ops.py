@@ -46,9 +46,7 @@ class Kind:
 
 BLACKWELL = ("sm_100a", "sm_103a")
 HOPPER = ("sm_90a",)
-ACCUMULATE_RANK = (
-    7  # a product that updates its result comes after the softmax, unlike one that writes it
-)
+ACCUMULATE_RANK = 8  # a product with a computed operand, unlike one of two loaded tiles
 
 KINDS = MappingProxyType(
     {
@@ -60,6 +58,13 @@ KINDS = MappingProxyType(
                 rank=0,
                 writes=(1, 1),
                 doc="one tile from global to shared memory; rows past the end become zero",
+            ),
+            Kind(
+                name="bulk_load",
+                unit=Unit.TMA_LOAD,
+                rank=0,
+                writes=(1, 1),
+                doc="one float32 for each row of a block, from global to shared memory",
             ),
             Kind(
                 name="umma",
@@ -80,6 +85,7 @@ KINDS = MappingProxyType(
                 product=True,
                 writes=(0, 1),
                 updates=(0, 1),
+                options=("sums_over",),
                 targets=HOPPER,
                 doc="wgmma of one warpgroup: writes or updates an accumulator in registers",
             ),
@@ -102,6 +108,27 @@ KINDS = MappingProxyType(
                 options=("score", "mask", "sinks"),
                 targets=HOPPER,
                 doc="changes and masks S, updates maximum and sum, replaces S by its exponentials",
+            ),
+            Kind(
+                name="probabilities",
+                unit=Unit.WARP,
+                rank=2,
+                level="block",
+                reads=(1, 1),
+                updates=(1, 1),
+                options=("mask",),
+                targets=HOPPER,
+                doc="masks S, and replaces it by exp2(S - LSE), the probabilities of the forward",
+            ),
+            Kind(
+                name="score_gradients",
+                unit=Unit.WARP,
+                rank=3,
+                level="block",
+                reads=(2, 2),
+                updates=(1, 1),
+                targets=HOPPER,
+                doc="replaces dP by dS = P (dP - delta); reads P and delta",
             ),
             Kind(
                 name="rescale_factor",
@@ -150,7 +177,17 @@ KINDS = MappingProxyType(
                 reads=(1, 1),
                 writes=(1, 1),
                 targets=HOPPER,
-                doc="rounds the exponentials into P, the A operand in registers",
+                doc="rounds an accumulator into an A operand in registers",
+            ),
+            Kind(
+                name="share_tile",
+                unit=Unit.WARP,
+                rank=7,
+                level="block",
+                reads=(1, 1),
+                writes=(1, 1),
+                targets=HOPPER,
+                doc="writes a tile from registers into shared memory, where products find it",
             ),
             Kind(
                 name="row_sum",
@@ -163,16 +200,45 @@ KINDS = MappingProxyType(
             Kind(
                 name="write_stats",
                 unit=Unit.WARP,
-                rank=8,
+                rank=9,
                 level="tile",
                 writes=(1, 1),
                 targets=BLACKWELL,
                 doc="the row sums and maxima, for the role that normalises",
             ),
             Kind(
-                name="normalise_store",
+                name="stage_sum",
                 unit=Unit.WARP,
                 rank=9,
+                level="block",
+                reads=(1, 1),
+                writes=(1, 1),
+                targets=HOPPER,
+                doc="writes an accumulator into shared memory as float32, to be added from there",
+            ),
+            Kind(
+                name="tma_reduce",
+                unit=Unit.TMA_STORE,
+                rank=10,
+                level="block",
+                reads=(1, 1),
+                doc="adds a float32 tile from shared memory to global memory, in any order",
+            ),
+            Kind(
+                name="store_gradient",
+                unit=Unit.WARP,
+                rank=10,
+                level="tile",
+                reads=(1, 1),
+                writes=(1, 1),
+                options=("scaled",),
+                targets=HOPPER,
+                doc="rounds an accumulator into shared memory; `scaled`: times the softmax's scale",
+            ),
+            Kind(
+                name="normalise_store",
+                unit=Unit.WARP,
+                rank=10,
                 level="tile",
                 reads=(1, 2),
                 writes=(1, 2),
@@ -199,7 +265,7 @@ KINDS = MappingProxyType(
             Kind(
                 name="tma_store",
                 unit=Unit.TMA_STORE,
-                rank=10,
+                rank=11,
                 level="tile",
                 reads=(1, 1),
                 doc="one tile from shared to global memory; rows past the end are dropped",
@@ -209,8 +275,8 @@ KINDS = MappingProxyType(
 )
 
 
-def rank_of(kind: str, *, updates_product: bool = False) -> int:
-    """Place of an operation in the algorithm's order; an accumulating product ranks after the
-    softmax."""
+def rank_of(kind: str, *, computed: bool = False) -> int:
+    """Place of an operation in the algorithm's order; `computed`: it is a product with an operand
+    that nobody loads, which comes after what makes that."""
     fact = KINDS[kind]
-    return ACCUMULATE_RANK if fact.product and updates_product else fact.rank
+    return ACCUMULATE_RANK if fact.product and computed else fact.rank

@@ -35,7 +35,8 @@ class Access:
 
     version = a * block + b for block-level data (K and V of one ring: a = 2, b = 0 or 1), the
     number of the tile where `a` is 0. `region` is a key of `KernelProgram.regions`; overlapping
-    columns are regions of their own.
+    columns are regions of their own. `slot`: the variable that picks the ring's slot, where it
+    is printed in a text and not in a field of the statement.
     """
 
     region: str
@@ -44,6 +45,7 @@ class Access:
     rank: int
     a: int = 1
     b: int = 0
+    slot: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +84,12 @@ class Wait(Stmt):
 
 
 class Lanes(StrEnum):
-    """Who arrives: every thread of the role, one elected lane of each warp, or of the first
-    warp."""
+    """Who arrives: every thread of the role, one elected lane of each warp (`WARPS`: once all its
+    lanes have come there), or of the first warp."""
 
     ALL = "all"
     ELECTED = "elected"
+    WARPS = "warps"
     LEADER = "leader"
 
 
@@ -153,6 +156,21 @@ class TmaLoad(Stmt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BulkLoad(Stmt):
+    """One elected lane arms `on` with `tx_bytes` and copies so many bytes in one piece.
+
+    `smem`, `source`: expressions of the addresses in shared and global memory.
+    """
+
+    operation: str
+    on: Slot
+    tx_bytes: int
+    smem: str
+    source: str
+    accesses: tuple[Access, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Umma(Stmt):
     """A product on the tensor core, issued by one elected lane, in order with others of its unit.
 
@@ -176,8 +194,9 @@ class Umma(Stmt):
 class Wgmma(Stmt):
     """A product of one warpgroup, closed as one wgmma group.
 
-    `mma`, `acc`, `a`, `b`: names of the CuTe objects; `slot`: the variable (or literal) that picks
-    B's stage; `k_steps` fragments of K = 16; `accumulate`: False writes the accumulator afresh.
+    `mma`, `acc`, `a`, `b`: names of the CuTe objects; `a_slot`, `b_slot`: the variable (or literal)
+    that picks the operand's stage, '' where it has none; `k_steps` fragments of K = 16;
+    `accumulate`: False writes the accumulator afresh.
     """
 
     operation: str
@@ -186,7 +205,8 @@ class Wgmma(Stmt):
     acc: str
     a: str
     b: str
-    slot: str
+    a_slot: str = ""
+    b_slot: str = ""
     k_steps: int
     accumulate: bool
     accesses: tuple[Access, ...]
@@ -210,13 +230,15 @@ class Pending(Stmt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TmaStore(Stmt):
-    """One elected lane copies boxes from shared to global memory, as one bulk group."""
+    """One elected lane copies boxes from shared to global memory (or adds them there), as one bulk
+    group."""
 
     operation: str
     unit: str = "tma_store"
     tensor_map: str
     boxes: tuple[Box, ...]
     accesses: tuple[Access, ...]
+    adds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,8 +304,21 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """All blocks of a tile come `trips` times over, with values of their own: `name` counts."""
+
+    name: str
+    trips: str
+    values: tuple[Define, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleProgram:
-    """One role: its warps, registers, and its statements, section by section."""
+    """One role: its warps, registers, and its statements, section by section.
+
+    `repeat`: the loops over blocks are printed once, inside a loop; what synchronises is the same
+    as if all blocks followed each other in one loop.
+    """
 
     name: str
     instances: int = 1
@@ -300,6 +335,7 @@ class RoleProgram:
     merge_first: bool = False
     first: tuple[Stmt, ...] = ()
     segments: tuple[Segment, ...] = ()
+    repeat: Repeat | None = None
     last: tuple[Stmt, ...] = ()
     end: tuple[Stmt, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)

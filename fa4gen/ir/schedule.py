@@ -105,7 +105,8 @@ class Operation:
     """What a step does: its kind (a name of `ir.ops`), the buffers it touches, its options.
 
     `reads`, `writes`, `updates`: item names ('kv.v' is written 'v'). `a`, `b`: operands of a matrix
-    product, also in `reads`. `options`: the rest, as typed values (mask, threshold, mix, first, …).
+    product, also in `reads`; `transposed` says which of them are taken transposed ('a', 'b').
+    `options`: the rest, as typed values (mask, threshold, mix, first, …).
     """
 
     name: str  # 'qk', unique in the schedule
@@ -116,6 +117,7 @@ class Operation:
     updates: tuple[str, ...] = ()
     a: str | None = None
     b: str | None = None
+    transposed: tuple[str, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
     span: Span | None = field(default=None, compare=False, repr=False)
 
@@ -175,7 +177,7 @@ class Schedule:
     """One kernel as its author declared it, for one choice of parameters."""
 
     name: str
-    kernel: str  # 'attention_forward'
+    kernel: str  # 'attention_forward' | 'attention_backward'
     target: str  # 'sm_90a', 'sm_100a'
     file: str
     serves: Mapping[
@@ -188,7 +190,7 @@ class Schedule:
     params: Mapping[str, object]
     index: Index
     scheduler: str  # 'single' | 'static_persistent' | 'lpt' | 'lpt_persistent'
-    order: str  # 'descending' | 'ascending' over KV blocks
+    order: str  # 'descending' | 'ascending' over the blocks
     empty: str  # what a tile without blocks does: 'mask' (one block, all masked) | 'skip'
     roles: tuple[Role, ...]
     buffers: tuple[Buffer, ...]

@@ -15,7 +15,8 @@ from fa4gen.ir.features import ordered
 
 from .problem import Problem
 
-Served = tuple[str, str, tuple[int, int], bool]  # target, dtype, head dims, causal: quick to hash
+# kernel, target, dtype, head dims, causal: quick to hash
+Served = tuple[str, str, str, tuple[int, int], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +38,12 @@ class Candidate:
     origin: str
     features: tuple[str, ...] = ()
     shared_object: str = ""
+    kernel: str = "attention_forward"
 
     def serves(self) -> frozenset[Served]:
         """Every problem that it serves, leaving features aside."""
         widths = [(d, dv) for d in self.head_dims for dv in self.head_dims_v or (d,)]
-        return frozenset(product((self.target,), self.dtypes, widths, self.causal))
+        return frozenset(product((self.kernel,), (self.target,), self.dtypes, widths, self.causal))
 
     @property
     def least(self) -> frozenset[str]:
@@ -57,6 +59,7 @@ class Candidate:
         """What of the problem it does not serve; empty if it serves it."""
         widths = self.head_dims_v or (problem.head_dim,)
         asked = (
+            ("kernel", problem.kernel, (self.kernel,)),
             ("target", problem.target, (self.target,)),
             ("dtype", problem.dtype, self.dtypes),
             ("head_dim", problem.head_dim, self.head_dims),
@@ -114,8 +117,10 @@ def _narrower(
 
 
 def _ambiguous(a: Candidate, b: Candidate, shared: Served) -> Diagnostic:
-    target, dtype, (d, dv), causal = shared
-    problem = Problem(target=target, dtype=dtype, head_dim=d, head_dim_v=dv, causal=causal)
+    kernel, target, dtype, (d, dv), causal = shared
+    problem = Problem(
+        target=target, dtype=dtype, head_dim=d, head_dim_v=dv, causal=causal, kernel=kernel
+    )
     return Diagnostic(
         code="FA0812",
         title=f"`{a.name}` and `{b.name}` both serve {problem}",

@@ -26,6 +26,7 @@ class Problem:
     head_dim_v: int
     causal: bool
     features: tuple[str, ...] = ()  # names of `ir.features`, in their order
+    kernel: str = "attention_forward"
 
     def settings(self) -> dict[str, str]:
         """The same as settings of a schedule."""
@@ -39,9 +40,9 @@ class Problem:
 
     def __str__(self) -> str:
         mask = ", ".join(("causal" if self.causal else "full", *self.features))
-        return (
-            f"{self.target}, {self.dtype}, head dims {self.head_dim} and {self.head_dim_v}, {mask}"
-        )
+        of = "" if self.kernel == "attention_forward" else f"{self.kernel}, "
+        dims = f"head dims {self.head_dim} and {self.head_dim_v}"
+        return f"{of}{self.target}, {self.dtype}, {dims}, {mask}"
 
 
 def check_tensors(q: Any, k: Any, v: Any) -> None:

@@ -123,7 +123,7 @@ class Report:
 
 
 def static_counts(file: Path, text: str = "") -> CodeCounts:
-    """Counts of the first kernel of a cubin, or of a shared object that carries one.
+    """Counts of the largest kernel of a cubin, or of a shared object that carries one.
 
     With the `text` of its generated file, loops are given to roles. Raises `Fa4genError` FA0706 if
     it cannot be read or disassembled.
@@ -136,7 +136,7 @@ def static_counts(file: Path, text: str = "") -> CodeCounts:
     codes = disassemble(cubin)
     if not facts or not codes:
         raise error("FA0706", f"`{file}` holds no kernel")
-    code = codes[0]
+    code = max(codes, key=lambda c: len(c.instructions))
     fact = next((f for f in facts if f.name == code.name), facts[0])
     parts = parts_of(text)
     spans = line_map(text)

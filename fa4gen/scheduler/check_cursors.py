@@ -98,13 +98,16 @@ class _Machine:
                 return self._wait(s, state)
             case ir.Arrive() | ir.Commit() | ir.NamedArrive():
                 return self._slot(s.on, "arrivals", state)
-            case ir.TmaLoad():
+            case ir.TmaLoad() | ir.BulkLoad():
                 wrong = self._slot(s.on, "arrivals", state)
                 return wrong or self._holds(s.on.slot, s.accesses, block, state)
             case ir.NamedSync():
                 return self._slot(s.on, "rounds", state)
             case ir.Wgmma():
-                return self._holds(s.slot, s.accesses, block, state)
+                slot = s.a_slot or s.b_slot
+                return self._holds(slot, s.accesses, block, state)
+            case ir.Call():
+                return self._holds("", s.accesses, block, state)
         return ""
 
     def _advance(self, name: str, state: dict[str, int]) -> str:
@@ -163,10 +166,11 @@ class _Machine:
             if region is None or region.stages == 1 or not a.a:
                 continue
             held = (a.a * block + a.b) % region.stages
-            printed = self._value(slot or "0", state)
+            name = a.slot or slot
+            printed = self._value(name or "0", state)
             if printed != held:
                 data = f"its data is in slot {held} of `{a.region}`"
-                return f"`{slot}` is {_number(printed)}, and {data}"
+                return f"`{name}` is {_number(printed)}, and {data}"
         return ""
 
     def _value(self, name: str, state: dict[str, int]) -> int | None:

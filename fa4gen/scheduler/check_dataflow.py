@@ -13,6 +13,8 @@ from fa4gen.ir.ops import KINDS
 from fa4gen.ir.schedule import Operation, Schedule, Space, Step
 from fa4gen.target import Target
 
+from . import check_gradients
+
 LOADED = ("Q", "K", "V")
 OUTPUTS = ("lse",)
 _STATISTICS = "the row statistics"
@@ -64,6 +66,8 @@ class _Use:
 
 def check(schedule: Schedule, target: Target) -> list[Diagnostic]:
     """All faults of dataflow, for a schedule whose names are right: FA0222-FA0224."""
+    if schedule.kernel == "attention_backward":
+        return [*check_gradients.check(schedule), *_once(schedule), *_masks(schedule)]
     return [
         *_complete(schedule, _BLACKWELL if target.tmem_columns else _HOPPER),
         *_once(schedule),

@@ -124,6 +124,10 @@ def _operands(schedule: Schedule, operation: Operation) -> Iterator[Diagnostic]:
         if item in rings:
             fix = f"write {' or '.join(f'`{i}`' for i in rings[item].ring)}"
         yield _fault("FA0202", f"there is no buffer `{item}`", operation.span, fix=fix)
+    over = operation.options.get("sums_over")
+    if over not in (None, schedule.index.name):
+        title = f"the index is called `{schedule.index.name}`, not `{over}`"
+        yield _fault("FA0206", title, operation.span, fix=f"write `{schedule.index.name}`")
     kind = KINDS[operation.kind]
     reads = len(operation.reads) - (2 if kind.product else 0)
     for key, count, (least, most) in (

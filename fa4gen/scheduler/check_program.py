@@ -10,6 +10,7 @@ from fa4gen.ir.program import KernelProgram
 
 from .check_counts import check_boxes, check_counts
 from .check_cursors import check_cursors
+from .check_lanes import check_lanes
 from .check_registers import check_registers
 from .check_written import check_written
 from .closure import Verdict, closure
@@ -31,6 +32,7 @@ def check_program(program: KernelProgram) -> tuple[System, Verdict]:
         *check_counts(system),
         *check_boxes(program),
         *check_registers(program),
+        *check_lanes(program),
         *check_written(system),
     ]
     if local:

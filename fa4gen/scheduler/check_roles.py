@@ -5,7 +5,7 @@ Warps are numbered in the order of roles. Registers are given and taken by whole
 take part in it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fa4gen.diag import Diagnostic, Note
@@ -177,23 +177,19 @@ def _whole_groups(schedule: Schedule, target: Target, places: list[_Place]) -> I
 
 
 def _tiles_in_registers(schedule: Schedule) -> Iterator[Diagnostic]:
-    """Tiles that live in registers leave room for addresses and temporaries."""
+    """Tiles that live in registers at the same time leave room for addresses and temporaries."""
     for role in schedule.roles:
-        touched = {
-            i
-            for o in schedule.operations
-            if o.role == role.name
-            for i in (*o.reads, *o.writes, *o.updates)
-        }
-        held = {
+        size = {
             b.name: b.tile[0]
             * b.tile[-1]
             * resolve(b.dtype, schedule.dtype).bits
             // 32
             // (role.warps * THREADS)
             for b in schedule.buffers
-            if b.space is Space.RMEM and touched & set(b.items)
+            if b.space is Space.RMEM
         }
+        moments = live_tiles(schedule, role.name, size)
+        held = max(moments, key=lambda h: sum(h.values()), default={})
         if held and sum(held.values()) >= role.registers:
             parts = ", ".join(f"{name} {count}" for name, count in held.items())
             yield Diagnostic(
@@ -203,6 +199,30 @@ def _tiles_in_registers(schedule: Schedule) -> Iterator[Diagnostic]:
                 span=role.span,
                 fix="take smaller tiles, or fewer instances with more registers each",
             )
+
+
+def live_tiles(schedule: Schedule, role: str, size: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """The tiles of `size` that a role holds, with their sizes, at each step of a block.
+
+    A tile lives from the step that writes it to the last one that touches it; one that no step
+    writes, or that some step has a block ahead, lives throughout.
+    """
+    steps = schedule.steps_of(role).block
+    spans: dict[str, tuple[int, int]] = {}
+    for name in size:
+        at = [n for n, s in enumerate(steps) if name in _touched(schedule, s.operation)]
+        if not at:
+            continue
+        first = schedule.operation(steps[at[0]].operation)
+        passing = name in first.writes and not any(s.ahead for s in steps)
+        spans[name] = (at[0], at[-1]) if passing else (0, len(steps))
+    for n in range(len(steps)):
+        yield {name: size[name] for name, (low, high) in spans.items() if low <= n <= high}
+
+
+def _touched(schedule: Schedule, operation: str) -> set[str]:
+    o = schedule.operation(operation)
+    return {*o.reads, *o.writes, *o.updates}
 
 
 def _named_barriers(schedule: Schedule, target: Target) -> Iterator[Diagnostic]:

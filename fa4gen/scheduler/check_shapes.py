@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 from fa4gen.diag import Diagnostic, Note
 from fa4gen.dtypes import resolve
-from fa4gen.ir.geometry import padded
+from fa4gen.ir.geometry import ROW_UNIT, padded
 from fa4gen.ir.ops import KINDS, Unit
 from fa4gen.ir.schedule import Buffer, Operation, Schedule, Space
 from fa4gen.target import Target
+
+ALIKE = ("share_tile", "stage_sum", "store_gradient")  # what they write has the shape they read
 
 
 def check(schedule: Schedule, target: Target) -> list[Diagnostic]:
@@ -21,6 +23,10 @@ def check(schedule: Schedule, target: Target) -> list[Diagnostic]:
             found += _statistics(schedule, operation)
         elif kind.name == "normalise_store":
             found += _output(schedule, operation)
+        elif kind.name in ALIKE:
+            found += _alike(schedule, operation)
+        elif kind.name == "bulk_load":
+            found += _rows_alone(schedule, operation)
         elif kind.unit in (Unit.TMA_LOAD, Unit.TMA_STORE):
             found += _box(schedule, target, operation)
     for buffer in schedule.buffers:
@@ -38,8 +44,10 @@ def _notes(*buffers: Buffer) -> tuple[Note, ...]:
 
 
 def _product(schedule: Schedule, target: Target, operation: Operation) -> Iterator[Diagnostic]:
-    """A [m, k] times B, to a result [m, n]; B is [n, k] where the result is written (Q K^T), [k, n]
-    where it is updated (P V)."""
+    """A [m, k] times B [k, n], to a result [m, n], each operand as it is taken (B^T is [n, k]).
+
+    Where a product sums over instances, k is that of all, and each has its part of the result.
+    """
     name = (operation.writes or operation.updates)[0]
     a, b, result = (schedule.buffer_of(x) for x in (operation.a or "", operation.b or "", name))
     if any(len(x.tile) != 2 for x in (a, b, result)):
@@ -50,9 +58,12 @@ def _product(schedule: Schedule, target: Target, operation: Operation) -> Iterat
             notes=_notes(a, b, result),
         )
         return
-    m, k = a.tile[0], a.tile[1]
+    if operation.options.get("sums_over"):
+        yield from _summed(schedule, target, operation, (a, b), result)
+        return
+    m, k = a.tile[::-1] if "a" in operation.transposed else a.tile
     n = result.tile[1]
-    expected = (n, k) if operation.writes else (k, n)
+    expected = (n, k) if "b" in operation.transposed else (k, n)
     fits = (
         b.tile[0] == expected[0] and b.tile[1] >= expected[1]
         if len(b.items) > 1
@@ -66,9 +77,10 @@ def _product(schedule: Schedule, target: Target, operation: Operation) -> Iterat
             notes=_notes(a, b, result),
             fix=f"{_tile(a)} and {_tile(result)} ask for {expected[0]} x {expected[1]}",
         )
-    tile, dim = (a, schedule.head_dim) if operation.writes else (result, schedule.head_dim_v)
-    if tile.tile[1] != dim:
-        which = "head_dim" if tile is a else "head_dim_v"
+    for tile, which in _head_dims(schedule, operation, a, b, result):
+        dim = schedule.head_dim if which == "head_dim" else schedule.head_dim_v
+        if tile.tile[1] == dim:
+            continue
         yield Diagnostic(
             code="FA0411",
             title=f"`{operation.name}`: {_tile(tile)} has {tile.tile[1]} columns, {which} is {dim}",
@@ -80,11 +92,87 @@ def _product(schedule: Schedule, target: Target, operation: Operation) -> Iterat
     yield from _types(schedule, operation, (a, b), result)
 
 
+def _head_dims(
+    schedule: Schedule, operation: Operation, a: Buffer, b: Buffer, result: Buffer
+) -> Iterator[tuple[Buffer, str]]:
+    """Tiles whose columns are a head dim, and which one."""
+    if schedule.kernel == "attention_forward":
+        yield (a, "head_dim") if operation.writes else (result, "head_dim_v")
+        return
+    for item, tile in ((operation.a, a), (operation.b, b)):
+        if item in ("q", "k"):
+            yield tile, "head_dim"
+        elif item in ("v", "do"):
+            yield tile, "head_dim_v"
+
+
+def _summed(
+    schedule: Schedule,
+    target: Target,
+    operation: Operation,
+    operands: tuple[Buffer, Buffer],
+    result: Buffer,
+) -> Iterator[Diagnostic]:
+    """Instances have their part of the rows, or of the columns, of one product of all."""
+    a, b = operands
+    count = schedule.index.count
+    k, m = a.tile if "a" in operation.transposed else a.tile[::-1]
+    rows, columns = result.tile
+    n = padded(b.tile[1])
+    shares = ((m, n // count), (m // count, n))
+    if not a.per or not b.per or k != b.tile[0] or (rows, columns) not in shares:
+        yield Diagnostic(
+            code="FA0411",
+            title=f"`{operation.name}`: {_tile(a)} by {_tile(b)}, of all `{schedule.index.name}`, "
+            f"does not give {_tile(result)} to each",
+            span=operation.span,
+            notes=_notes(a, b, result),
+            fix=f"write `tile: [{m}, {n // count}]` or `[{m // count}, {n}]` for `{result.name}`",
+        )
+        return
+    yield from _instruction(target, operation, (rows, columns, k * count))
+    yield from _types(schedule, operation, operands, result)
+
+
+def _alike(schedule: Schedule, operation: Operation) -> Iterator[Diagnostic]:
+    """What is written is as large as what is read."""
+    read, written = (schedule.buffer_of(i) for i in (operation.reads[0], operation.writes[0]))
+    if read.tile != written.tile:
+        yield Diagnostic(
+            code="FA0411",
+            title=f"`{operation.name}`: {_tile(read)} does not fit into {_tile(written)}",
+            span=operation.span,
+            notes=_notes(read, written),
+        )
+
+
+def _rows_alone(schedule: Schedule, operation: Operation) -> Iterator[Diagnostic]:
+    """One float32 for each row of a block; blocks divide the padding of the arrays."""
+    buffer = schedule.buffer_of(operation.writes[0])
+    rows = schedule.buffer_of("q").tile[0]
+    if buffer.tile != (1, rows):
+        yield Diagnostic(
+            code="FA0411",
+            title=f"`{operation.name}` loads 1 x {rows} values, {_tile(buffer)} is another shape",
+            span=buffer.span,
+            fix=f"write `tile: [1, {rows}]`",
+        )
+    if ROW_UNIT % rows:
+        yield Diagnostic(
+            code="FA0411",
+            title=f"blocks of {rows} queries do not divide {ROW_UNIT}, the padding of row arrays",
+            span=buffer.span,
+        )
+    if resolve(buffer.dtype, schedule.dtype).name != "f32":
+        title = f"`{operation.name}` loads f32, `{buffer.name}` holds {buffer.dtype}"
+        yield Diagnostic(code="FA0413", title=title, span=buffer.span, fix="write `dtype: f32`")
+
+
 def _instruction(
     target: Target, operation: Operation, mnk: tuple[int, int, int]
 ) -> Iterator[Diagnostic]:
     m, n, k = mnk
-    if operation.writes:  # TMA fills up head dims with zeros; keys it does not
+    if "b" in operation.transposed:  # TMA fills up head dims with zeros; keys it does not
         k = padded(k)
     else:
         n = padded(n)

@@ -59,7 +59,8 @@ def smem_placements(
         over = [buffer, *(b for b in schedule.buffers if b.overlays == buffer.name)]
         size = max(tile_bytes(b, schedule) for b in over if b.space is Space.SMEM)
         copies = stages.get(buffer.name, 1) * (schedule.index.count if buffer.per else 1)
-        swizzled = resolve(buffer.dtype, schedule.dtype).bits == 16
+        added = any(o.kind == "tma_reduce" and buffer.name in o.reads for o in schedule.operations)
+        swizzled = added or resolve(buffer.dtype, schedule.dtype).bits == 16
         found.append(
             SmemPlacement(
                 buffer=buffer.name,

@@ -94,7 +94,7 @@ def _damages(body: Body, n: int, s: Stmt) -> Iterator[tuple[str, Body]]:  # noqa
         case ir.Arrive():
             yield "double", put(s, s)
             for lanes in Lanes:
-                if lanes is not s.lanes:
+                if lanes is not s.lanes and (s.lanes, lanes) != (Lanes.ELECTED, Lanes.WARPS):
                     yield f"{lanes} lanes", put(replace(s, lanes=lanes))
         case ir.Commit():
             yield (

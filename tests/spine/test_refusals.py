@@ -12,8 +12,8 @@ from fa4gen.driver import check
 SCHEDULES = Path(__file__).parents[2] / "schedules"
 
 # FA0217 and FA0213: nothing to complete on; FA0306 to FA0308: phases that mix, are taken early or
-# are lapped; FA0309 to FA0311: data read before it is written, or overwritten; FA0316: the order of
-# asynchronous uses
+# are lapped; FA0309 to FA0311: data read before it is written, or overwritten; FA0314: an arrival
+# that does not vouch for other lanes; FA0316: the order of asynchronous uses
 WITHOUT = {
     "fwd_hd128": {
         "q_full": "FA0217",
@@ -29,6 +29,19 @@ WITHOUT = {
         "out_empty": "FA0310",
     },
     "fwd_hd128_sm90": {"q_full": "FA0217", "q_empty": "FA0306", "k": "FA0213", "v": "FA0213"},
+    "bwd_hd128_sm90": {
+        "k_full": "FA0217",
+        "k_empty": "FA0306",
+        "k_done": "FA0310",
+        "v_full": "FA0217",
+        "q": "FA0213",
+        "do": "FA0213",
+        "lse": "FA0213",
+        "delta": "FA0213",
+        "ds_all": "FA0213",
+        "dq_full": "FA0314",
+        "dq_empty": "FA0310",
+    },
 }
 CASES = [(s, b, code) for s, barriers in WITHOUT.items() for b, code in barriers.items()]
 

@@ -75,6 +75,32 @@ def tile_lpt(m_blocks, section, by_sections):
     return m_blocks - 1 - y, s * section + x, batch
 
 
+def key_tile_lpt(section, by_sections):
+    """(key tile, head of K and V, batch) of a grid (section, key tiles, batches * sections).
+
+    The tiles of the first keys, which most causal queries see, come first; the heads of a section,
+    whose Q, dO and sums of dQ stay in L2 together, work at the same time.
+    """
+    x, y, z = cute.arch.block_idx()
+    batch, s = divmod(z, by_sections)
+    return y, s * section + x, batch
+
+
+def first_query_block(seqlen_q, seqlen_k, key, rows):
+    """The first block of queries that sees key `key`, or any after it; causal is aligned
+    bottom-right. The last block where none does."""
+    first = cutlass.max(key - (seqlen_k - seqlen_q), Int32(0)) // rows
+    return cutlass.min(first, (seqlen_q + rows - 1) // rows - 1)
+
+
+def masked_query_blocks(seqlen_q, seqlen_k, key, keys, first_block, n_blocks, rows):
+    """Blocks, counted from `first_block`, in which some row does not see some of the keys."""
+    full = key + keys - 1 - (seqlen_k - seqlen_q)  # the first row that sees them all
+    causal = (cutlass.max(full, Int32(0)) + rows - 1) // rows - first_block
+    masked = cutlass.min(cutlass.max(causal, Int32(0)), n_blocks)
+    return cutlass.select_(key + keys > seqlen_k, n_blocks, masked)
+
+
 def tile_lpt_of_index(tile, m_blocks, section, by_section, by_m_blocks, by_sections):
     """The same order as `tile_lpt`, of a linear tile index."""
     rest, x = divmod(tile, by_section)

@@ -65,6 +65,17 @@ def block_index(schedule: Schedule, o: Occurrence) -> str:
             return f"({first}n_blocks - {1 if o.uniform or o.prev else 2} - i)"
 
 
+def query_block(o: Occurrence) -> str:
+    """Number of an operation's block of queries, which are visited from the first to the last."""
+    match o.section:
+        case "first":
+            return "first_block"
+        case "last":
+            return "(first_block + n_blocks - 1)"
+        case _:
+            return f"(first_block{'' if o.uniform or o.prev else ' + 1'} + i)"
+
+
 def segments(schedule: Schedule, body: tuple[Stmt, ...], merged: bool) -> tuple[Segment, ...]:
     """One loop; or a masked, an unmasked and (with a window) again a masked one. Block 0, always
     masked, may stand before them (then `merged` is False)."""
@@ -75,7 +86,8 @@ def segments(schedule: Schedule, body: tuple[Stmt, ...], merged: bool) -> tuple[
         return (Segment(name="blocks", trips=f"n_blocks{before}", body=body),)
     plain = tuple(s for s in body if not is_mask(s))
     window = "window" in schedule.features
-    count = "n_masked" if schedule.causal or window else "1"
+    counted = schedule.causal or window or schedule.kernel == "attention_backward"
+    count = "n_masked" if counted else "1"
     whole = "n_whole" if window else f"n_blocks - {count}"
     loops = [
         Segment(name="masked", trips=f"{count}{before}", body=body),

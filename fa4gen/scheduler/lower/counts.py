@@ -7,6 +7,7 @@ from fa4gen.ir.ops import Unit
 from fa4gen.ir.plan import Plan
 from fa4gen.ir.program import BarrierPlan, Contribution, Lanes
 from fa4gen.ir.schedule import Barrier, Role, Schedule
+from fa4gen.target import find_target
 
 from .events import OpEvent, RoleEvents, SignalEvent, WaitEvent
 
@@ -22,12 +23,12 @@ class Placed:
     mbarriers: int
 
 
-def lanes_of(by: Unit) -> Lanes:
-    """Who arrives for an operation of a unit: all threads for their own work, one lane for a
-    warp's."""
+def lanes_of(schedule: Schedule, by: Unit) -> Lanes:
+    """Who arrives for an operation of a unit: all threads for their own work (a lane of each warp,
+    where registers are the warps' own), one lane for a warp's."""
     match by:
         case Unit.WARP:
-            return Lanes.ALL
+            return Lanes.ALL if find_target(schedule.target).tmem_columns else Lanes.WARPS
         case Unit.TMA_STORE:
             return Lanes.LEADER
         case _:
@@ -133,16 +134,13 @@ def _turns(items: tuple[int, ...]) -> tuple[int, ...]:
     return items if len(set(items)) > 1 else ()
 
 
-def arrivals(role: Role, by: Unit) -> int:
-    """Arrivals of one instance of a role in one phase."""
+def arrivals(schedule: Schedule, barrier: Barrier, role: Role, by: Unit) -> int:
+    """Arrivals of one instance of a role in one phase; threads, at a named barrier."""
     warps = role.active or role.warps
-    match by:
-        case Unit.WARP:
-            return 32 * warps
-        case Unit.WGMMA:
-            return warps
-        case _:
-            return 1
+    lanes = Lanes.ALL if barrier.kind == "named" else lanes_of(schedule, by)
+    if by not in (Unit.WARP, Unit.WGMMA):
+        return 1
+    return 32 * warps if lanes is Lanes.ALL else warps
 
 
 def _contributions(
@@ -165,7 +163,7 @@ def _contributions(
                 Contribution(
                     role=r.role,
                     operations=(signal.operation,),
-                    arrivals=copies * arrivals(role, signal.by),
+                    arrivals=copies * arrivals(schedule, barrier, role, signal.by),
                 ),
             )
             if signal.operation not in first.operations:

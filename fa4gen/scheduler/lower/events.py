@@ -138,13 +138,10 @@ class _Builder:
 
     # waits ----------------------------------------------------------------------------------------
     def _ring_waits(self, o: Occurrence, here: tuple[Occurrence, ...], position: int) -> None:
-        if KINDS[o.operation.kind].unit is Unit.TMA_LOAD:
-            item = o.operation.writes[0]
-            if item in self.rings:
-                self._wait_ring(self.rings[item], "empty", item, o)
-            return
         if not o.first_part:
             return
+        for item in (i for i in o.operation.writes if i in self.rings):
+            self._wait_ring(self.rings[item], "empty", item, o)
         wanted = [i for i in o.operation.reads if i in self.rings]
         for item in wanted:
             if any(item in x.operation.reads and x.prev == o.prev for x in here[:position]):
@@ -251,13 +248,11 @@ class _Builder:
     def _signals(
         self, o: Occurrence, here: tuple[Occurrence, ...], position: int
     ) -> list[SignalEvent]:
-        unit = KINDS[o.operation.kind].unit
         out: list[SignalEvent] = []
-        if unit is Unit.TMA_LOAD and o.operation.writes[0] in self.rings:
-            item = o.operation.writes[0]
-            barrier = self._ring_barrier(self.rings[item], "full")
-            out.append(self._signal(barrier, None, o, item))
-        elif o.last_part:
+        if o.last_part:
+            for item in (i for i in o.operation.writes if i in self.rings):
+                barrier = self._ring_barrier(self.rings[item], "full")
+                out.append(self._signal(barrier, None, o, item))
             for item in (i for i in o.operation.reads if i in self.rings):
                 if not any(
                     item in x.operation.reads and x.prev == o.prev for x in here[position + 1 :]

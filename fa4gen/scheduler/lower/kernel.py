@@ -17,6 +17,7 @@ from fa4gen.ir.program import (
     KernelProgram,
     NamedArrive,
     NamedSync,
+    Repeat,
     RoleProgram,
     Slot,
     Stmt,
@@ -31,6 +32,7 @@ from .events import Event, OpEvent, PendingEvent, RoleEvents, SignalEvent, WaitE
 from .regions import storage
 from .sections import Occurrence
 from .sm90 import Sm90
+from .sm90_backward import Sm90Backward
 from .sm100 import Sm100
 
 
@@ -45,29 +47,36 @@ class Target(Protocol):
     def tile(self, role: Role) -> tuple[Define, ...]: ...
     def begin(self, role: Role) -> tuple[Stmt, ...]: ...
     def uniform(self, role: Role) -> bool: ...
+    def repeat(self, role: Role) -> Repeat | None: ...
     def head(self, base: tuple[Define, ...], mbarriers: tuple[tuple[str, str], ...]) -> Head: ...
 
 
-TARGETS: dict[str, type[Sm90] | type[Sm100]] = {
-    "sm_90a": Sm90,
-    "sm_100a": Sm100,
-    "sm_103a": Sm100,
+Lowering = type[Sm90] | type[Sm100] | type[Sm90Backward]
+LOWERINGS: dict[tuple[str, str], Lowering] = {
+    ("attention_forward", "sm_90a"): Sm90,
+    ("attention_forward", "sm_100a"): Sm100,
+    ("attention_forward", "sm_103a"): Sm100,
+    ("attention_backward", "sm_90a"): Sm90Backward,
 }
+ORDERS = {"attention_forward": "descending", "attention_backward": "ascending"}
 
 
 def lower(plan: Plan) -> KernelProgram:
     """The kernel of a verified plan. Raises Fa4genError (FA06xx) for what the target lacks."""
     schedule = plan.schedule
-    if schedule.order != "descending" or schedule.empty != "mask":
+    order = ORDERS[schedule.kernel]
+    if schedule.order != order or schedule.empty != "mask":
         raise error(
             "FA0603",
             f"blocks in `{schedule.order}` order with `empty: {schedule.empty}` cannot be printed",
             span=schedule.level_spans.get("block"),
-            fix="write `order: descending, empty: mask`",
+            fix=f"write `order: {order}, empty: mask`",
         )
+    lowering = LOWERINGS.get((schedule.kernel, schedule.target))
+    if lowering is None:
+        raise error("FA0601", f"{schedule.target} has no `{schedule.kernel}`", span=schedule.span)
     stages = stages_of(schedule, plan)
     regions = storage(schedule, dict(plan.stages), dict(plan.columns), dict(plan.widths))
-    lowering: type[Sm90] | type[Sm100] = TARGETS[schedule.target]
     target: Target = lowering(plan=plan, storage=regions)
     events = [_uniform(role_events(schedule, r.name), target.uniform(r)) for r in schedule.roles]
     placed = place_barriers(schedule, plan, events, _tx_bytes(events, target), target.joins())
@@ -155,6 +164,7 @@ def _role(
         merge_first=merged,
         first=rest if merged else statements("first"),
         segments=segments(schedule, rest, merged),
+        repeat=target.repeat(role),
         last=statements("last"),
         end=end,
         span=role.span,
@@ -187,7 +197,7 @@ def _signal(event: SignalEvent, schedule: Schedule, at: Cursors) -> Stmt:
         return NamedArrive(on=on, span=event.span, prev=event.prev)
     if event.by is Unit.TENSOR:
         return Commit(on=on, span=event.span, prev=event.prev)
-    return Arrive(on=on, lanes=lanes_of(event.by), span=event.span, prev=event.prev)
+    return Arrive(on=on, lanes=lanes_of(schedule, event.by), span=event.span, prev=event.prev)
 
 
 def _turn_ends(schedule: Schedule, role: Role) -> tuple[tuple[Stmt, ...], tuple[Stmt, ...]]:

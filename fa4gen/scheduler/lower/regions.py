@@ -9,9 +9,9 @@ overlap.
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fa4gen.ir.ops import KINDS, rank_of
+from fa4gen.ir.ops import KINDS, Unit, rank_of
 from fa4gen.ir.program import Access, Region, Relative
-from fa4gen.ir.schedule import Buffer, Schedule, Space
+from fa4gen.ir.schedule import Buffer, Operation, Schedule, Space
 
 from .sections import Occurrence
 
@@ -79,8 +79,7 @@ def storage(
 def accesses(schedule: Schedule, storage: Storage, o: Occurrence) -> tuple[Access, ...]:
     """What an operation touches, with versions and ranks; a first rescaling touches nothing."""
     op = o.operation
-    updates = bool(op.updates)
-    rank = rank_of(op.kind, updates_product=updates) * PARTS + (o.part or 0)
+    rank = rank_of(op.kind, computed=_computed(schedule, op)) * PARTS + (o.part or 0)
     out: list[Access] = []
     for items, write in ((op.reads, False), (op.writes, True), (op.updates, True)):
         for item in items:
@@ -90,6 +89,14 @@ def accesses(schedule: Schedule, storage: Storage, o: Occurrence) -> tuple[Acces
                 continue  # the LSE: global memory
             out += _touch(schedule, storage, buffer, item, o, write=write, rank=rank)
     return tuple(dict.fromkeys(out))
+
+
+def _computed(schedule: Schedule, operation: Operation) -> bool:
+    """Whether a product takes an operand that an operation of ours has made."""
+    loaded = {
+        i for o in schedule.operations if KINDS[o.kind].unit is Unit.TMA_LOAD for i in o.writes
+    }
+    return not {operation.a, operation.b} <= loaded
 
 
 def _touch(
@@ -106,7 +113,8 @@ def _touch(
     tile = buffer.name in storage.tile_level
     items = buffer.items
     who: list[int | Relative | None] = [o.instance if buffer.per else None]
-    if buffer.per and o.instance is None:  # one load for all instances
+    summed = not write and bool(o.operation.options.get("sums_over"))
+    if buffer.per and (o.instance is None or summed):  # one load (product) for all instances
         who = list(range(schedule.index.count))
     return [
         Access(

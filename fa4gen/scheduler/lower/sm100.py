@@ -497,6 +497,9 @@ class Sm100:
                 out += [Define(name="q_row", text=f"{first} + row"), *ends, *values]
         return tuple(out)
 
+    def repeat(self, _role: Role) -> None:
+        """Each block comes once."""
+
     def head(self, base: tuple[Define, ...], mbarriers: tuple[tuple[str, str], ...]) -> Head:
         """Shared memory, descriptors, tensor maps, launch."""
         s = self.schedule

@@ -230,7 +230,7 @@ class Sm90:
             acc="acc_s" if fresh else "acc_o",
             a="a_q" if fresh else "p_frag",
             b="b_k" if fresh else "b_v",
-            slot=cursors.slot(self.schedule.ring_barrier(b, "full"), b) if ring else "0",
+            b_slot=cursors.slot(self.schedule.ring_barrier(b, "full"), b) if ring else "0",
             k_steps=depth // STEP,
             accumulate=not (fresh or o.head),  # block 0 is the first that O takes
             accesses=touched,
@@ -392,6 +392,9 @@ class Sm90:
         if self._out_home() != self._query() or missing <= 0:
             return ()
         return (("q_room", f"smem.allocate_array(Int8, {missing})"),)
+
+    def repeat(self, _role: Role) -> None:
+        """Each block comes once."""
 
     def head(self, base: tuple[Define, ...], mbarriers: tuple[tuple[str, str], ...]) -> Head:
         """Shared memory, atoms, tensor maps, launch."""

@@ -6,6 +6,9 @@ static_persistent  one CTA an SM, which takes every n-th tile in the order of `s
 lpt_persistent     one CTA an SM, which takes every n-th tile in the order of `lpt`
 """
 
+from dataclasses import replace
+
+from fa4gen.diag import error
 from fa4gen.ir.head import TileScheduler
 from fa4gen.ir.inputs import Input
 from fa4gen.ir.program import Define
@@ -41,6 +44,33 @@ def tile_scheduler(schedule: Schedule, rows: int) -> TileScheduler:
         case kind:
             plain = (blocks, ("heads", "q.shape[2]"), tiles)
             return _make(kind, rows, plain, ("tiles",), persistent, ("m_blocks", "heads"))
+
+
+def key_tile_scheduler(schedule: Schedule, keys: int) -> TileScheduler:
+    """Of a backward: tiles are `keys` keys of one head of K and V; the first ones have most blocks
+    if causal."""
+    blocks = ("key_tiles", f"(k.shape[1] + {keys - 1}) // {keys}")
+    names = ("n_tile", "head_kv", "batch")
+    match schedule.scheduler:
+        case "single":
+            grid = "(key_tiles, k.shape[2], k.shape[0])"
+            made = _make("single", keys, (blocks,), (), grid)
+        case "lpt":
+            # Q, dO, and the sums of dQ
+            row_bytes = 2 * (schedule.head_dim + schedule.head_dim_v) + 4 * schedule.head_dim
+            rows = "q.shape[1] * (q.shape[2] // k.shape[2])"
+            section = ("section", f"l2_section({rows}, k.shape[2], 1, {row_bytes})")
+            host = (blocks, section, ("sections", "k.shape[2] // section"))
+            grid = "(section, key_tiles, k.shape[0] * sections)"
+            made = _make("keys_lpt", keys, host, ("section",), grid, ("sections",))
+        case other:
+            raise error(
+                "FA0603",
+                f"the backward has no tile scheduler `{other}`",
+                span=schedule.level_spans.get("tile"),
+                fix="write `scheduler: single` or `scheduler: lpt`",
+            )
+    return replace(made, names=names, unit="keys")
 
 
 def _make(
