@@ -36,7 +36,8 @@ types: $(VENV)/ready
 
 build-check: $(VENV)/ready
 	$(BIN)/fa4gen build --check schedules/fwd_hd128.yaml schedules/fwd_hd64.yaml \
-	  schedules/fwd_hd128_sm90.yaml schedules/fwd_hd64_sm90.yaml
+	  schedules/fwd_hd128_sm90.yaml schedules/fwd_hd64_sm90.yaml \
+	  schedules/bwd_hd128.yaml schedules/bwd_hd64.yaml
 
 unit: $(VENV)/ready
 	$(BIN)/python -m pytest -q -rs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SCHEDULES = Path(__file__).parents[1] / "schedules"
-BLACKWELL, HOPPER = "fwd_hd128", "fwd_hd128_sm90"
+BLACKWELL, HOPPER, BACKWARD = "fwd_hd128", "fwd_hd128_sm90", "bwd_hd128"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,5 +175,34 @@ EDITS = (
         name="three_stages",
         schedule=HOPPER,
         replace=(("  kv_stages: 2\n", "  kv_stages: 3\n"),),
+    ),
+    Edit(
+        name="backward_in_step",
+        schedule=BACKWARD,
+        replace=(("kq+1 dsq dsk vdo+1 pdo+1", "kq vdo pdo dsq dsk"),),
+    ),
+    Edit(
+        name="backward_one_q_stage",  # Q is held for dK while S of the next block needs another
+        schedule=BACKWARD,
+        replace=(("q_stages: 2", "q_stages: 1"),),
+        refused="FA0302",
+    ),
+    Edit(
+        name="dq_before_dk",  # and over the dS that dK takes
+        schedule=BACKWARD,
+        replace=(("dsq dsk vdo+1", "dsk dsq vdo+1"),),
+        refused="FA0316",
+    ),
+    Edit(
+        name="dp_before_dq",  # which lies where dP goes
+        schedule=BACKWARD,
+        replace=(("dsq dsk vdo+1 pdo+1", "dsq vdo+1 dsk pdo+1"),),
+        refused="FA0302",
+    ),
+    Edit(
+        name="dk_out_too_early",  # over the K that dQ still takes
+        schedule=BACKWARD,
+        replace=(("dk_full:  {after: dsk,", "dk_full:  {after: dsq,"),),
+        refused="FA0310",
     ),
 )

@@ -11,8 +11,8 @@ import pytest
 from fa4gen.build import generated_file, members, stale, write_generated
 
 ROOT = Path(__file__).parents[1]
-COMMITTED = ("fwd_hd128", "fwd_hd64", "fwd_hd128_sm90", "fwd_hd64_sm90")
-FAMILIES = ("fwd", "fwd_sm90")
+COMMITTED = ("fwd_hd128", "fwd_hd64", "fwd_hd128_sm90", "fwd_hd64_sm90", "bwd_hd128", "bwd_hd64")
+FAMILIES = ("fwd", "fwd_sm90", "bwd")
 
 SCRIPT = """
 import hashlib, json, sys

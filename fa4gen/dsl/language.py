@@ -229,6 +229,9 @@ OPTIONS: Mapping[str, Key] = MappingProxyType(
             doc="log2 by which the maximum must grow before O is rescaled",
         ),
         "first": Key(shape=Choice(("none",)), doc="what it does for a tile's first block"),
+        "spans": Key(
+            shape=_NAME, doc="the index: it takes the tiles of all instances, side by side"
+        ),
         "sums_over": Key(shape=_NAME, doc="the index: it sums over all instances of its operands"),
         "scaled": Key(shape=Flag(), doc="times the scale of the softmax"),
         "skip_when_unchanged": Key(shape=Flag(), doc="does nothing where no row of the warp moved"),

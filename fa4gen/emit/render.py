@@ -22,8 +22,8 @@ from . import model
 HERE = Path(__file__).parent
 LIBRARIES = {
     "sm_90a": ("sm90", "backward", "sm90_backward"),
-    "sm_100a": ("sm100", "backward"),
-    "sm_103a": ("sm100", "backward"),
+    "sm_100a": ("sm100", "backward", "sm100_backward"),
+    "sm_103a": ("sm100", "backward", "sm100_backward"),
 }
 COMMON = ("launch", "tiles", "scores")
 HOST = ("tensor_map", "LOG2_E")
@@ -172,6 +172,8 @@ def _items(library: str) -> tuple[tuple[_Item, ...], tuple[str, ...]]:
                 )
             case ast.ImportFrom(module=module) if module and module.startswith("fa4gen"):
                 pass  # another device file: what it needs of it is copied like the rest
+            case ast.ImportFrom(module=str(other)) if other.startswith("fa4gen."):
+                pass  # another device file: its functions are copied, not imported
             case ast.Import() | ast.ImportFrom():
                 imports.append(text)
     return tuple(items), tuple(imports)

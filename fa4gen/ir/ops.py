@@ -74,6 +74,7 @@ KINDS = MappingProxyType(
                 product=True,
                 writes=(0, 1),
                 updates=(0, 1),
+                options=("spans",),
                 targets=BLACKWELL,
                 doc="tcgen05.mma: writes (fresh) or updates (accumulates) a tensor memory tile",
             ),
@@ -114,11 +115,12 @@ KINDS = MappingProxyType(
                 unit=Unit.WARP,
                 rank=2,
                 level="block",
-                reads=(1, 1),
-                updates=(1, 1),
+                reads=(1, 2),
+                writes=(0, 1),
+                updates=(0, 1),
                 options=("mask",),
-                targets=HOPPER,
-                doc="masks S, and replaces it by exp2(S - LSE), the probabilities of the forward",
+                doc="masks S, and replaces it by exp2(S - LSE), the probabilities of the forward; "
+                "or reads it, and writes them rounded",
             ),
             Kind(
                 name="score_gradients",
@@ -126,9 +128,10 @@ KINDS = MappingProxyType(
                 rank=3,
                 level="block",
                 reads=(2, 2),
-                updates=(1, 1),
-                targets=HOPPER,
-                doc="replaces dP by dS = P (dP - delta); reads P and delta",
+                writes=(0, 2),
+                updates=(0, 1),
+                doc="replaces dP by dS = P (dP - delta); reads P and delta; or writes dS rounded, "
+                "with P in registers",
             ),
             Kind(
                 name="rescale_factor",
@@ -209,7 +212,7 @@ KINDS = MappingProxyType(
             Kind(
                 name="stage_sum",
                 unit=Unit.WARP,
-                rank=9,
+                rank=10,
                 level="block",
                 reads=(1, 1),
                 writes=(1, 1),
@@ -217,9 +220,19 @@ KINDS = MappingProxyType(
                 doc="writes an accumulator into shared memory as float32, to be added from there",
             ),
             Kind(
+                name="reduce_tile",
+                unit=Unit.WARP,
+                rank=10,
+                level="block",
+                reads=(1, 1),
+                writes=(1, 1),
+                targets=BLACKWELL,
+                doc="adds an accumulator to global memory by way of shared memory, warp by warp",
+            ),
+            Kind(
                 name="tma_reduce",
                 unit=Unit.TMA_STORE,
-                rank=10,
+                rank=11,
                 level="block",
                 reads=(1, 1),
                 doc="adds a float32 tile from shared memory to global memory, in any order",
@@ -232,7 +245,6 @@ KINDS = MappingProxyType(
                 reads=(1, 1),
                 writes=(1, 1),
                 options=("scaled",),
-                targets=HOPPER,
                 doc="rounds an accumulator into shared memory; `scaled`: times the softmax's scale",
             ),
             Kind(
@@ -275,8 +287,9 @@ KINDS = MappingProxyType(
 )
 
 
-def rank_of(kind: str, *, computed: bool = False) -> int:
+def rank_of(kind: str, *, computed: bool = False, afresh: bool = False) -> int:
     """Place of an operation in the algorithm's order; `computed`: it is a product with an operand
-    that nobody loads, which comes after what makes that."""
+    that nobody loads, which comes after what makes that; `afresh`: and that writes its result (dQ,
+    which may lie where the operands of others were)."""
     fact = KINDS[kind]
-    return ACCUMULATE_RANK if fact.product and computed else fact.rank
+    return ACCUMULATE_RANK + afresh if fact.product and computed else fact.rank

@@ -271,6 +271,14 @@ class Take(Stmt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Keep(Stmt):
+    """Keeps the slot of the block before under another name: `name = of`."""
+
+    name: str
+    of: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Advance(Stmt):
     """Moves a cursor to the next slot of its ring; with one stage, flips its phase."""
 

@@ -92,6 +92,8 @@ class _Machine:
         match s:
             case ir.Take():
                 state[s.name] = state.get(f"{s.cursor}_slot", 0)
+            case ir.Keep():
+                state[s.name] = state.get(s.of, 0)
             case ir.Advance():
                 return self._advance(s.cursor, state)
             case ir.Wait():
@@ -106,7 +108,7 @@ class _Machine:
             case ir.Wgmma():
                 slot = s.a_slot or s.b_slot
                 return self._holds(slot, s.accesses, block, state)
-            case ir.Call():
+            case ir.Call() | ir.Umma():
                 return self._holds("", s.accesses, block, state)
         return ""
 

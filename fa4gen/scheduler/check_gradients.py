@@ -38,6 +38,7 @@ _STEPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "share_tile": {"P": "P", "dS": "dS"},
         "stage_sum": {"dQ": "dQ"},
         "tma_reduce": {"dQ": "dQ"},
+        "reduce_tile": {"dQ": "dQ"},
         "store_gradient": {"dK": "dK", "dV": "dV"},
         "tma_store": {"dK": "dK", "dV": "dV"},
     }
@@ -45,7 +46,14 @@ _STEPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 _BESIDE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"probabilities": ("LSE",), "score_gradients": ("P", "delta")}
 )
-_RESULTS = (("tma_reduce", "dQ"), ("tma_store", "dK"), ("tma_store", "dV"))
+_SPACES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"probabilities": ("tmem",), "score_gradients": ("smem", "tmem")}
+)
+_RESULTS = (
+    (("tma_reduce", "reduce_tile"), "dQ"),
+    (("tma_store",), "dK"),
+    (("tma_store",), "dV"),
+)
 
 
 def check(schedule: Schedule) -> Iterator[Diagnostic]:
@@ -68,18 +76,20 @@ def check(schedule: Schedule) -> Iterator[Diagnostic]:
             title = f"`{o.name}` does what `{first.name}` does already"
             yield Diagnostic(code="FA0223", title=title, span=o.span, notes=(note,))
         yield from _scaled(o, result)
-    for kind, result in _RESULTS:
-        if (kind, result) not in made and not lost:
-            title = f"nobody brings {result} to global memory: a `{kind}` of it"
+    for kinds, result in _RESULTS:
+        if not lost and not any((kind, result) in made for kind in kinds):
+            named = " or ".join(f"`{k}`" for k in kinds)
+            title = f"nobody brings {result} to global memory: a {named} of it"
             yield Diagnostic(code="FA0223", title=title, span=schedule.span)
     yield from _registers(schedule)
+    yield from _rounded(schedule)
 
 
 def _rank(schedule: Schedule, o: Operation) -> int:
     loaded = {
         i for x in schedule.operations if KINDS[x.kind].unit is Unit.TMA_LOAD for i in x.writes
     }
-    return rank_of(o.kind, computed=not {o.a, o.b} <= loaded)
+    return rank_of(o.kind, computed=not {o.a, o.b} <= loaded, afresh=bool(o.writes))
 
 
 def turned(meaning: str) -> str:
@@ -124,6 +134,8 @@ def _step(o: Operation, known: Mapping[str, str]) -> Making:
         yield _fault(o, f"`{o.name}`: a backward has no `{o.kind}`")
         return ""
     beside = _BESIDE.get(o.kind, ())
+    if o.kind == "score_gradients" and not o.updates:
+        beside = ("delta",)  # P is in registers
     main = o.updates[0] if o.updates else o.reads[0]
     meaning = known[main]
     plain = meaning.removesuffix(TURNED)
@@ -169,6 +181,36 @@ def _registers(schedule: Schedule) -> Iterator[Diagnostic]:
                     span=o.span,
                     notes=(note,),
                 )
+
+
+def _rounded(schedule: Schedule) -> Iterator[Diagnostic]:
+    """Where scores lie in tensor memory, P and dS go there rounded, and dS to shared memory too; P
+    itself stays in registers from one step to the other."""
+    makers = [o for o in schedule.operations if o.kind == "probabilities"]
+    for o in schedule.operations:
+        if o.kind not in _SPACES:
+            continue
+        in_tmem = schedule.buffer_of((o.updates or o.reads)[0]).space is Space.TMEM
+        spaces = sorted(schedule.buffer_of(i).space.value for i in o.writes)
+        wanted = list(_SPACES[o.kind]) if in_tmem else []
+        if spaces != wanted or bool(o.updates) is in_tmem:
+            places = " and ".join(wanted)
+            fix = f"write `writes:` a buffer in {places}" if in_tmem else "write `updates:`"
+            title = f"`{o.name}` leaves its result in {' and '.join(spaces) or 'place'}"
+            yield Diagnostic(code="FA0222", title=title, span=o.span, fix=fix)
+        if in_tmem and o.kind == "score_gradients" and not _follows(schedule, o, makers):
+            title = (
+                f"`{o.name}` takes P from registers that nobody of `{o.role}` has filled by then"
+            )
+            yield Diagnostic(code="FA0224", title=title, span=o.span)
+
+
+def _follows(schedule: Schedule, taker: Operation, makers: list[Operation]) -> bool:
+    """Whether one of the makers comes before the taker, for the same block, in the same role."""
+    steps = schedule.steps_of(taker.role).block
+    at = {s.operation: (s.ahead, n) for n, s in enumerate(steps)}
+    ahead, place = at.get(taker.name, (0, -1))
+    return any(m.name in at and at[m.name][0] == ahead and at[m.name][1] < place for m in makers)
 
 
 def _fault(o: Operation, title: str) -> Diagnostic:

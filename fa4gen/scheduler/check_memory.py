@@ -60,7 +60,7 @@ def _size(buffer: Buffer, tile: int, total: int, stages: int, schedule: Schedule
 
 
 def _overlays(schedule: Schedule) -> Iterator[Diagnostic]:
-    """A buffer overlays one that has storage of its own, of the same space and instances."""
+    """A buffer overlays one that has storage of its own, of the same space."""
     buffers = {b.name: b for b in schedule.buffers}
     for buffer in schedule.buffers:
         under = buffers.get(buffer.overlays or "")
@@ -75,9 +75,10 @@ def _overlays(schedule: Schedule) -> Iterator[Diagnostic]:
             wrong = f"`{under.name}`, and they lie in {buffer.space} and {under.space}"
         elif buffer.space is Space.RMEM:
             wrong = f"`{under.name}`, but registers are shared by the compiler, not by schedules"
-        elif under.per is not buffer.per:
+        elif under.per is not buffer.per and (under.ring or under.stages != 1):
             wrong = (
-                f"`{under.name}`, and one of them has an instance for each `{schedule.index.name}`"
+                f"`{under.name}`, a ring, and one of them has an instance for each "
+                f"`{schedule.index.name}`"
             )
         if wrong:
             yield Diagnostic(
@@ -161,9 +162,14 @@ def _tmem(schedule: Schedule, target: Target) -> Iterator[Diagnostic]:
         )
     for a, b in combinations(extents, 2):
         over, under = (a, b) if a.buffer.overlays == b.buffer.name else (b, a)
-        related = over.buffer.overlays == under.buffer.name and over.instance == under.instance
+        alike = over.buffer.per is under.buffer.per
+        related = over.buffer.overlays == under.buffer.name
+        related = related and (not alike or over.instance == under.instance)
+        siblings = (
+            not alike and a.buffer.overlays is not None and a.buffer.overlays == b.buffer.overlays
+        )
         apart = a.end <= b.first or b.end <= a.first
-        if not apart and not related:
+        if not apart and not related and not siblings:
             yield Diagnostic(
                 code="FA0403",
                 title=f"{b} lies on {a}",
@@ -171,7 +177,8 @@ def _tmem(schedule: Schedule, target: Target) -> Iterator[Diagnostic]:
                 notes=(Note(text=f"`{a.buffer.name}`", span=a.buffer.span),),
                 fix="leave `columns` out: the compiler places them; or say `overlays`",
             )
-        if related and not (under.first <= over.first and over.end <= under.end):
+        low, high = _instances(under, over, extents)
+        if related and not (low <= over.first and over.end <= high):
             yield Diagnostic(
                 code="FA0403",
                 title=f"{over} is not inside {under}, which it overlays",
@@ -179,3 +186,11 @@ def _tmem(schedule: Schedule, target: Target) -> Iterator[Diagnostic]:
                 notes=(Note(text=f"`{under.buffer.name}`", span=under.buffer.span),),
                 fix="leave `columns` out: the compiler puts it at the end of the other",
             )
+
+
+def _instances(under: _Extent, over: _Extent, extents: list[_Extent]) -> tuple[int, int]:
+    """The columns that a tile may lie on: of one instance, or of all if it has none itself."""
+    same = [e for e in extents if e.buffer is under.buffer]
+    if over.buffer.per or not under.buffer.per:
+        return under.first, under.end
+    return min(e.first for e in same), max(e.end for e in same)

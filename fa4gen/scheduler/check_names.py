@@ -124,7 +124,7 @@ def _operands(schedule: Schedule, operation: Operation) -> Iterator[Diagnostic]:
         if item in rings:
             fix = f"write {' or '.join(f'`{i}`' for i in rings[item].ring)}"
         yield _fault("FA0202", f"there is no buffer `{item}`", operation.span, fix=fix)
-    over = operation.options.get("sums_over")
+    over = operation.options.get("sums_over", operation.options.get("spans"))
     if over not in (None, schedule.index.name):
         title = f"the index is called `{schedule.index.name}`, not `{over}`"
         yield _fault("FA0206", title, operation.span, fix=f"write `{schedule.index.name}`")
@@ -157,6 +157,8 @@ def _instances(schedule: Schedule, operation: Operation) -> Iterator[Diagnostic]
     given = {s.instance for s in steps}
     touched = {*operation.reads, *operation.writes, *operation.updates}
     per = [b for b in schedule.buffers if b.per and not b.one_load and touched & set(b.items)]
+    if operation.options.get("spans") and given == {None}:
+        return
     if per and None in given:
         span = next(s.span for s in steps if s.instance is None)
         title = f"`{per[0].name}` exists for each `{index.name}`, and `{operation.name}` names none"

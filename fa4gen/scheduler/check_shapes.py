@@ -1,6 +1,7 @@
 """Shapes: tiles fit together as matrices, and fit the instructions and TMA boxes that move them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fa4gen.diag import Diagnostic, Note
 from fa4gen.dtypes import resolve
@@ -46,10 +47,13 @@ def _notes(*buffers: Buffer) -> tuple[Note, ...]:
 def _product(schedule: Schedule, target: Target, operation: Operation) -> Iterator[Diagnostic]:
     """A [m, k] times B [k, n], to a result [m, n], each operand as it is taken (B^T is [n, k]).
 
-    Where a product sums over instances, k is that of all, and each has its part of the result.
+    Where a product sums over instances, k is that of all, and each has its part of the result;
+    where it spans them, it takes their tiles side by side.
     """
     name = (operation.writes or operation.updates)[0]
     a, b, result = (schedule.buffer_of(x) for x in (operation.a or "", operation.b or "", name))
+    if operation.options.get("spans"):
+        a, b, result = (_side_by_side(schedule, x) for x in (a, b, result))
     if any(len(x.tile) != 2 for x in (a, b, result)):
         yield Diagnostic(
             code="FA0411",
@@ -90,6 +94,13 @@ def _product(schedule: Schedule, target: Target, operation: Operation) -> Iterat
         )
     yield from _instruction(target, operation, (m, n, k))
     yield from _types(schedule, operation, (a, b), result)
+
+
+def _side_by_side(schedule: Schedule, buffer: Buffer) -> Buffer:
+    """The tile of all instances together."""
+    if not buffer.per or len(buffer.tile) != 2:
+        return buffer
+    return replace(buffer, tile=(buffer.tile[0], buffer.tile[1] * schedule.index.count))
 
 
 def _head_dims(
@@ -135,9 +146,12 @@ def _summed(
 
 
 def _alike(schedule: Schedule, operation: Operation) -> Iterator[Diagnostic]:
-    """What is written is as large as what is read."""
+    """What is written is as large as what is read; of one tile, each instance may write a part."""
     read, written = (schedule.buffer_of(i) for i in (operation.reads[0], operation.writes[0]))
-    if read.tile != written.tile:
+    parts = not read.per and written.per
+    whole = _side_by_side(schedule, written) if parts else written
+    fits = read.tile[0] == whole.tile[0] and read.tile[-1] <= whole.tile[-1]
+    if read.tile != whole.tile and not (parts and fits):
         yield Diagnostic(
             code="FA0411",
             title=f"`{operation.name}`: {_tile(read)} does not fit into {_tile(written)}",

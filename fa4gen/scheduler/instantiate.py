@@ -19,7 +19,7 @@ from .model import Action, Bar, Do, Region, Role, System, Unit, Use
 LANES = 32
 FIRST_WARP, OTHER_WARPS = 0, 1
 BY_ONE_WARP = (ir.TmaLoad, ir.BulkLoad, ir.TmaStore, ir.Umma, ir.Commit)
-SILENT = (ir.Define, ir.Take, ir.Advance)
+SILENT = (ir.Define, ir.Take, ir.Keep, ir.Advance)
 Key = tuple[str, int]
 
 

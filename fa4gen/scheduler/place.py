@@ -57,9 +57,17 @@ def smem_placements(
     found = []
     for buffer in (b for b in own if used & set(b.items)):
         over = [buffer, *(b for b in schedule.buffers if b.overlays == buffer.name)]
-        size = max(tile_bytes(b, schedule) for b in over if b.space is Space.SMEM)
-        copies = stages.get(buffer.name, 1) * (schedule.index.count if buffer.per else 1)
-        added = any(o.kind == "tma_reduce" and buffer.name in o.reads for o in schedule.operations)
+        each = schedule.index.count if buffer.per else 1
+        size = max(
+            -(-tile_bytes(b, schedule) * (schedule.index.count if b.per else 1) // each)
+            for b in over
+        )
+        copies = stages.get(buffer.name, 1) * each
+        added = any(
+            (o.kind == "tma_reduce" and buffer.name in o.reads)
+            or (o.kind == "reduce_tile" and buffer.name in o.writes)
+            for o in schedule.operations
+        )
         swizzled = added or resolve(buffer.dtype, schedule.dtype).bits == 16
         found.append(
             SmemPlacement(
@@ -85,13 +93,15 @@ def smem_bytes(placements: tuple[SmemPlacement, ...]) -> int:
 def tile_bytes(buffer: Buffer, schedule: Schedule) -> int:
     """Bytes of one tile; 16-bit tiles are padded to whole MMA steps.
 
-    A tile that overlays another has boxes of the same width: each row lies where that row lay.
+    A tile that overlays another of the same instances has boxes of the same width: each row lies
+    where that row lay.
     """
     rows, cols = (buffer.tile[0], buffer.tile[1]) if len(buffer.tile) > 1 else (1, buffer.tile[0])
     size = resolve(buffer.dtype, schedule.dtype).bits // 8
     if size != 2:
         return rows * cols * size
-    home = next((b.tile for b in schedule.buffers if b.name == buffer.overlays), ())
+    alike = (b for b in schedule.buffers if b.per is buffer.per)
+    home = next((b.tile for b in alike if b.name == buffer.overlays), ())
     like = Boxes(rows=home[0], columns=home[1]).width if len(home) == 2 else 0
     return Boxes(rows=rows, columns=cols, like=like).tile_bytes
 
@@ -125,8 +135,10 @@ def tmem_columns(schedule: Schedule) -> tuple[Mapping[str, tuple[int, ...]], Map
         if buffer.columns is not None:
             first = buffer.columns[:count]
         elif buffer.overlays in columns:
-            shift = widths[buffer.overlays] - width
-            first = tuple(c + shift for c in columns[buffer.overlays])
+            under = columns[buffer.overlays]
+            whole = under[-1] + widths[buffer.overlays] - under[0] if count == 1 else 0
+            shift = (whole or widths[buffer.overlays]) - width
+            first = tuple(c + shift for c in under[:count])
         else:
             top = tmem_end(columns, widths)
             first = tuple(top + n * width for n in range(count))

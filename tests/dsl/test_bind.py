@@ -64,7 +64,7 @@ def test_the_blackwell_forward_says_what_its_file_says() -> None:
     assert (pv.role, pv.kind, pv.a, pv.b, pv.updates) == ("mma", "umma", "p", "v", ("o",))
     assert s.operation("exp").options["mix"] == {"fma_share": 0.125, "degree": 3}
     assert s.operation("stats").options["threshold"] == 8.0
-    assert s.operation("scores").options["mask"] == ("seqlen_k", "causal")
+    assert s.operation("scores").options["mask"] == ("seqlen_k", "causal", "window")
     assert s.params["p_parts"] == (96, 32)
 
 

@@ -2,14 +2,15 @@
 
 Barriers of equal depth that a role awaits equally often in each section, at most once in each,
 stand at the same place whenever a section begins; they share one cursor, advanced at the section's
-end. Every other barrier has a cursor of its own, advanced right behind each wait.
+end. Every other barrier has a cursor of its own, advanced right behind each wait; so has one whose
+slots are still in use when the next block's is awaited.
 """
 
 from dataclasses import dataclass
 
-from fa4gen.ir.program import Advance, Cursor, Define, Relative, Slot, Stmt, Take, Wait
+from fa4gen.ir.program import Advance, Cursor, Define, Keep, Relative, Slot, Stmt, Take, Wait
 
-from .events import RoleEvents, WaitEvent
+from .events import KeepEvent, RoleEvents, WaitEvent
 from .sections import SECTIONS
 
 Key = tuple[str, int | Relative | None]
@@ -22,6 +23,7 @@ class Cursors:
     cursors: tuple[Cursor, ...]
     of: dict[Key, Cursor]
     shared: frozenset[str]  # names of cursors that advance at the end of a section
+    kept: frozenset[str] = frozenset()  # barriers whose slot of the block before has a name
 
     def wait(self, event: WaitEvent) -> list[Stmt]:
         """The statements of one wait: the wait itself, and the slot remembered under the item's
@@ -44,12 +46,20 @@ class Cursors:
             out.append(Advance(cursor=cursor.name))
         return out
 
-    def slot(self, barrier: str, item: str) -> str:
+    def keep(self, event: KeepEvent) -> list[Stmt]:
+        """Keeps the slot of the block before, where the ring has several."""
+        if self.of[event.barrier, None].stages == 1:
+            return []
+        return [Keep(name=f"{event.item}_before", of=f"{event.item}_at")]
+
+    def slot(self, barrier: str, item: str, *, before: bool = False) -> str:
         """The variable that holds the slot of an item, awaited at `barrier`; '' if there is one
-        slot."""
+        slot. `before`: of the block before the one that was awaited last."""
         cursor = self.of[barrier, None]
         if cursor.stages == 1:
             return ""
+        if before and barrier in self.kept:
+            return f"{item}_before"
         return f"{cursor.name}_slot" if cursor.name in self.shared else f"{item}_at"
 
     def section_end(self, events: tuple[object, ...]) -> list[Stmt]:
@@ -68,15 +78,18 @@ def cursors(role: RoleEvents, stages: dict[str, int]) -> Cursors:
     """Assigns them; `stages`: depth of each barrier's ring."""
     counts: dict[Key, list[int]] = {}
     free: dict[Key, bool] = {}
+    kept: set[str] = set()
     for n, section in enumerate(SECTIONS):
         for e in role.sections[section]:
             if isinstance(e, WaitEvent) and not e.named:
                 key = (e.barrier, e.instance)
                 counts.setdefault(key, [0] * len(SECTIONS))[n] += 1
                 free[key] = e.free
+            elif isinstance(e, KeepEvent):
+                kept.add(e.barrier)
     groups: dict[tuple[object, ...], list[Key]] = {}
     for key, found in counts.items():
-        alone = max(found) > 1
+        alone = max(found) > 1 or key[0] in kept
         kind = (stages[key[0]], free[key], tuple(found), key if alone else None)
         groups.setdefault(kind, []).append(key)
     made: list[Cursor] = []
@@ -94,7 +107,7 @@ def cursors(role: RoleEvents, stages: dict[str, int]) -> Cursors:
         of |= dict.fromkeys(keys, cursor)
         if group[3] is None:
             shared.add(cursor.name)
-    return Cursors(cursors=tuple(made), of=of, shared=frozenset(shared))
+    return Cursors(cursors=tuple(made), of=of, shared=frozenset(shared), kept=frozenset(kept))
 
 
 def _name(keys: list[Key]) -> str:

@@ -2,8 +2,8 @@
 
 Waits stand before the operation that needs them, arrivals behind the operation that allows them:
 
-- a ring's `full` is awaited by the first reader of an item, in the order in which the ring is
-  filled, and its `empty` is signalled behind the last reader;
+- a ring's `full` is awaited by the first reader of an item (the one that runs furthest ahead), in
+  the order in which the ring is filled, and its `empty` is signalled behind the last reader;
 - a barrier of level `tile` is awaited at the first occurrence in the tile and signalled at the
 last;
 - an edge between operations of one role instance is program order, and needs no barrier;
@@ -11,13 +11,13 @@ last;
   touch, at the latest at the end of the section; what they hold back is signalled then.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from fa4gen.diag import Span
 from fa4gen.ir.ops import KINDS, Unit
 from fa4gen.ir.program import NEXT, OWN, Relative
-from fa4gen.ir.schedule import Barrier, Buffer, End, Schedule
+from fa4gen.ir.schedule import Barrier, Buffer, End, Schedule, Step
 
 from .sections import SECTIONS, Occurrence, depth, sections
 
@@ -62,6 +62,14 @@ class SignalEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepEvent:
+    """Keep the slot of the block before, which the role still reads in the next block's turn."""
+
+    barrier: str
+    item: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PendingEvent:
     """Let at most `groups` groups of a unit be running."""
 
@@ -70,7 +78,7 @@ class PendingEvent:
     prev: bool = False
 
 
-Event = WaitEvent | OpEvent | SignalEvent | PendingEvent
+Event = WaitEvent | OpEvent | SignalEvent | PendingEvent | KeepEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +126,8 @@ class _Builder:
     def section(self, name: str) -> list[Event]:
         self.out, self.groups, self.waited = [], [], set()
         here = self.placed[name]
+        if name == "rest":
+            self._keep_slots()
         if name == "last":
             self._tile_signals_of_earlier_sections()
         for position, occurrence in enumerate(here):
@@ -142,7 +152,7 @@ class _Builder:
             return
         for item in (i for i in o.operation.writes if i in self.rings):
             self._wait_ring(self.rings[item], "empty", item, o)
-        wanted = [i for i in o.operation.reads if i in self.rings]
+        wanted = [i for i in o.operation.reads if i in self.rings and not self._met(i, o)]
         for item in wanted:
             if any(item in x.operation.reads and x.prev == o.prev for x in here[:position]):
                 continue
@@ -164,13 +174,33 @@ class _Builder:
         found: dict[tuple[str, bool], Occurrence] = {}
         for x in here:
             for i in x.operation.reads:
-                if self.rings.get(i) is ring and use(i, x.prev) < mine:
+                if self.rings.get(i) is ring and use(i, x.prev) < mine and not self._met(i, x):
                     found.setdefault((i, x.prev), x)
         return [
             (i, x)
             for (i, prev), x in sorted(found.items(), key=lambda f: use(f[0][0], f[0][1]))
             if (self._ring_barrier(ring, "full").name, i, prev) not in self.waited
         ]
+
+    def _met(self, item: str, o: Occurrence) -> bool:
+        """Whether the role has waited for the item a block earlier, for one that runs further
+        ahead."""
+        return any(s.ahead > o.ahead for s in self._readers(item))
+
+    def _needed(self, item: str, o: Occurrence) -> bool:
+        """Whether the role still reads the item a block later."""
+        return any(s.ahead < o.ahead for s in self._readers(item))
+
+    def _keep_slots(self) -> None:
+        for item, ring in self.rings.items():
+            if len({s.ahead for s in self._readers(item)}) > 1:
+                full = self._ring_barrier(ring, "full").name
+                self.out.append(KeepEvent(barrier=full, item=item))
+
+    def _readers(self, item: str) -> Iterator[Step]:
+        for s in self.schedule.steps_of(self.role).block:
+            if item in self.schedule.operation(s.operation).reads:
+                yield s
 
     def _wait_ring(self, ring: Buffer, side: str, item: str, o: Occurrence) -> None:
         barrier = self._ring_barrier(ring, side)
@@ -254,7 +284,7 @@ class _Builder:
                 barrier = self._ring_barrier(self.rings[item], "full")
                 out.append(self._signal(barrier, None, o, item))
             for item in (i for i in o.operation.reads if i in self.rings):
-                if not any(
+                if not self._needed(item, o) and not any(
                     item in x.operation.reads and x.prev == o.prev for x in here[position + 1 :]
                 ):
                     barrier = self._ring_barrier(self.rings[item], "empty")

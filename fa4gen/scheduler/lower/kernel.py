@@ -28,12 +28,22 @@ from fa4gen.ir.schedule import Role, Schedule
 from .blocks import segments
 from .counts import lanes_of, place_barriers, stages_of
 from .cursors import Cursors, cursors, initial
-from .events import Event, OpEvent, PendingEvent, RoleEvents, SignalEvent, WaitEvent, role_events
+from .events import (
+    Event,
+    KeepEvent,
+    OpEvent,
+    PendingEvent,
+    RoleEvents,
+    SignalEvent,
+    WaitEvent,
+    role_events,
+)
 from .regions import storage
 from .sections import Occurrence
 from .sm90 import Sm90
 from .sm90_backward import Sm90Backward
 from .sm100 import Sm100
+from .sm100_backward import Sm100Backward
 
 
 class Target(Protocol):
@@ -46,17 +56,20 @@ class Target(Protocol):
     def setup(self, role: Role) -> tuple[Define, ...]: ...
     def tile(self, role: Role) -> tuple[Define, ...]: ...
     def begin(self, role: Role) -> tuple[Stmt, ...]: ...
+    def end(self, role: Role) -> tuple[Stmt, ...]: ...
     def uniform(self, role: Role) -> bool: ...
     def repeat(self, role: Role) -> Repeat | None: ...
     def head(self, base: tuple[Define, ...], mbarriers: tuple[tuple[str, str], ...]) -> Head: ...
 
 
-Lowering = type[Sm90] | type[Sm100] | type[Sm90Backward]
+Lowering = type[Sm90] | type[Sm100] | type[Sm90Backward] | type[Sm100Backward]
 LOWERINGS: dict[tuple[str, str], Lowering] = {
     ("attention_forward", "sm_90a"): Sm90,
     ("attention_forward", "sm_100a"): Sm100,
     ("attention_forward", "sm_103a"): Sm100,
     ("attention_backward", "sm_90a"): Sm90Backward,
+    ("attention_backward", "sm_100a"): Sm100Backward,
+    ("attention_backward", "sm_103a"): Sm100Backward,
 }
 ORDERS = {"attention_forward": "descending", "attention_backward": "ascending"}
 
@@ -166,7 +179,7 @@ def _role(
         segments=segments(schedule, rest, merged),
         repeat=target.repeat(role),
         last=statements("last"),
-        end=end,
+        end=(*end, *target.end(role)),
         span=role.span,
     )
 
@@ -182,6 +195,8 @@ def _statements(
             return at.wait(event)
         case SignalEvent():
             return [_signal(event, schedule, at)]
+        case KeepEvent():
+            return at.keep(event)
         case PendingEvent():
             return target.pending(event, role)
         case _:
@@ -191,7 +206,8 @@ def _statements(
 def _signal(event: SignalEvent, schedule: Schedule, at: Cursors) -> Stmt:
     slot = ""
     if event.item:
-        slot = at.slot(schedule.ring_barrier(event.item, "full"), event.item)
+        full = schedule.ring_barrier(event.item, "full")
+        slot = at.slot(full, event.item, before=event.prev)
     on = Slot(barrier=event.barrier, instance=event.instance, slot=slot)
     if event.named:
         return NamedArrive(on=on, span=event.span, prev=event.prev)

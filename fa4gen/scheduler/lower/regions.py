@@ -3,7 +3,8 @@ which.
 
 A buffer of shared memory or registers is one region (with all that overlays it); tensor memory is
 cut at every edge of a buffer or part, so that buffers whose columns overlap share exactly the
-overlap.
+overlap. Where a buffer with instances and one without share storage, the regions have instances,
+and what has none touches those of all.
 """
 
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ class Storage:
     regions: tuple[Region, ...]
     pieces: dict[tuple[str, int | None], tuple[str, ...]]  # (buffer, part) -> regions
     tile_level: frozenset[str]  # buffers whose version is the tile
+    shared: frozenset[str]  # buffers without instances that touch those of others
 
 
 def storage(
@@ -45,16 +47,17 @@ def storage(
             name=home.name,
             space=home.space.value,
             stages=stages[home.name],
-            instances=instances if home.per else 1,
+            instances=instances if _has_instances(schedule, home) else 1,
             what=home.name,
         )
         for part in _parts(buffer):
             pieces[buffer.name, part] = (home.name,)
     tmem = [b for b in schedule.buffers if b.space is Space.TMEM]
     spans = {
-        (b.name, part): (columns[b.name][0] + low, columns[b.name][0] + high)
+        (b.name, part): (columns[of.name][0] + low, columns[of.name][0] + high)
         for b in tmem
-        for part, low, high in _extents(b, widths[b.name])
+        for of in (_place(schedule, b),)
+        for part, low, high in _extents(b, widths[of.name])
     }
     cuts = sorted({edge for span in spans.values() for edge in span})
     for low, high in pairwise(cuts):
@@ -72,14 +75,22 @@ def storage(
         for key in inside:
             pieces[key] = (*pieces.get(key, ()), name)
     return Storage(
-        regions=tuple(regions.values()), pieces=pieces, tile_level=frozenset(_tile_level(schedule))
+        regions=tuple(regions.values()),
+        pieces=pieces,
+        tile_level=frozenset(_tile_level(schedule)),
+        shared=frozenset(
+            b.name
+            for b in schedule.buffers
+            if not b.per and _has_instances(schedule, _home(schedule, b))
+        ),
     )
 
 
 def accesses(schedule: Schedule, storage: Storage, o: Occurrence) -> tuple[Access, ...]:
     """What an operation touches, with versions and ranks; a first rescaling touches nothing."""
     op = o.operation
-    rank = rank_of(op.kind, computed=_computed(schedule, op)) * PARTS + (o.part or 0)
+    computed = _computed(schedule, op)
+    rank = rank_of(op.kind, computed=computed, afresh=bool(op.writes)) * PARTS + (o.part or 0)
     out: list[Access] = []
     for items, write in ((op.reads, False), (op.writes, True), (op.updates, True)):
         for item in items:
@@ -114,7 +125,8 @@ def _touch(
     items = buffer.items
     who: list[int | Relative | None] = [o.instance if buffer.per else None]
     summed = not write and bool(o.operation.options.get("sums_over"))
-    if buffer.per and (o.instance is None or summed):  # one load (product) for all instances
+    everyone = buffer.per and (o.instance is None or summed)  # one load (product) for all
+    if everyone or buffer.name in storage.shared:
         who = list(range(schedule.index.count))
     return [
         Access(
@@ -135,6 +147,17 @@ def _home(schedule: Schedule, buffer: Buffer) -> Buffer:
     while buffer.overlays:
         buffer = schedule.buffer_of(buffer.overlays)
     return buffer
+
+
+def _has_instances(schedule: Schedule, home: Buffer) -> bool:
+    """Whether anybody who uses a buffer's storage has instances."""
+    return home.per or any(b.per and b.overlays == home.name for b in schedule.buffers)
+
+
+def _place(schedule: Schedule, buffer: Buffer) -> Buffer:
+    """The buffer whose columns one takes of each instance: without instances, all of them."""
+    home = _home(schedule, buffer)
+    return home if home.per and not buffer.per else buffer
 
 
 def _parts(buffer: Buffer) -> tuple[int | None, ...]:

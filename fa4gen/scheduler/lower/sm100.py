@@ -237,6 +237,8 @@ class Sm100:
         if self.plan.stages[self._buffer_of(b).name] > 1:
             taken = cursors.slot(self.schedule.ring_barrier(b, "full"), b)
             slot = f"{taken} * {self._tile_elements(b) * 2} + "
+            ring = self._buffer_of(b).name
+            touched = tuple(replace(a, slot=taken) if a.region == ring else a for a in touched)
         if fresh:
             steps = (0, padded(self.schedule.head_dim) // STEP)
             instance = o.instance if isinstance(o.instance, int) else 0
@@ -496,6 +498,10 @@ class Sm100:
             if ends or values:
                 out += [Define(name="q_row", text=f"{first} + row"), *ends, *values]
         return tuple(out)
+
+    def end(self, _role: Role) -> tuple[Stmt, ...]:
+        """At the end of the kernel: nothing is under way."""
+        return ()
 
     def repeat(self, _role: Role) -> None:
         """Each block comes once."""

@@ -393,6 +393,10 @@ class Sm90:
             return ()
         return (("q_room", f"smem.allocate_array(Int8, {missing})"),)
 
+    def end(self, _role: Role) -> tuple[Stmt, ...]:
+        """At the end of the kernel: nothing is under way."""
+        return ()
+
     def repeat(self, _role: Role) -> None:
         """Each block comes once."""
 

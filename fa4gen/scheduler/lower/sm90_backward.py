@@ -443,6 +443,10 @@ class Sm90Backward:
             out.append(("n_masked", masked))
         return tuple(Define(name=a, text=b) for a, b in out)
 
+    def end(self, _role: Role) -> tuple[Stmt, ...]:
+        """At the end of the kernel: nothing is under way."""
+        return ()
+
     def repeat(self, role: Role) -> Repeat | None:
         """The query heads that share the keys, one after the other: dK and dV sum over them."""
         if not self.schedule.steps_of(role.name).block:

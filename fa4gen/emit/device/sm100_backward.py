@@ -1,0 +1,149 @@
+"""Device functions of the Blackwell attention backward; plain functions, run at trace time.
+
+Scores are transposed: one thread holds one key, and a part of a block's queries as its columns: `s`
+is a list of scores, probabilities and their gradients are pairs of neighbours. Tensor memory
+addresses are (lane << 16) + column; a warp reaches the 32 lanes of its place in its warpgroup.
+"""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32
+from cutlass.experimental import primitives as p
+
+from fa4gen.emit.device.sm100 import NEG_INF, load_row, pack
+
+GRADIENTS = 32  # columns of dP that a thread holds at a time, beside all its probabilities
+SUM_COLUMNS = 32  # of a box of float32: one swizzled row of 128 bytes
+
+
+def mask_queries(s, first):
+    """Queries before column `first` do not see this thread's key."""
+    return [cutlass.select_(first <= j, s[j], Float32(NEG_INF)) for j in range(len(s))]
+
+
+def probabilities(s, lse, scale_log2):
+    """exp2(score - LSE), as pairs; the LSE of each query in shared memory."""
+    out = []
+    for j in range(0, len(s), 4):
+        bound = (lse + j).load(count=4, alignment=16)
+        for i in (0, 2):
+            scale, less = (scale_log2, scale_log2), (-bound[i], -bound[i + 1])
+            x, y = cute.arch.fma_packed_f32x2((s[j + i], s[j + i + 1]), scale, less)
+            out.append((cute.math.exp2(x, fastmath=True), cute.math.exp2(y, fastmath=True)))
+    return out
+
+
+def store_p(pairs, address, dtype):
+    """P, rounded and packed, in tensor memory."""
+    p.tcgen05_st("32x32b", p.make_tmem_ptr(address, Int32), pack(pairs, dtype))
+
+
+def score_gradients(pairs, address, delta, target, from_last, smem, row, box_rows, width, dtype):
+    """dS = P (dP - delta): dP from tensor memory at `address`, dS packed to `target`, and to row
+    `row` of swizzled boxes of `width` columns in shared memory. `from_last`: dS lies over the upper
+    half of dP, whose columns are read before."""
+    columns = 2 * len(pairs)
+    parts = range(0, columns, GRADIENTS)
+    for first in parts[::-1] if from_last else parts:
+        count = min(GRADIENTS, columns - first)
+        dp = p.tcgen05_ld("32x32b", p.make_tmem_ptr(address + first, Float32), num=count)
+        p.tcgen05_wait("load")
+        ds = []
+        for j in range(0, count, 4):
+            mean = (delta + first + j).load(count=4, alignment=16)
+            for i in (0, 2):
+                less = (mean[i], mean[i + 1])
+                d = cute.arch.sub_packed_f32x2((dp[j + i], dp[j + i + 1]), less)
+                ds.append(cute.arch.mul_packed_f32x2(pairs[(first + j + i) // 2], d))
+        words = pack(ds, dtype)
+        p.tcgen05_st("32x32b", p.make_tmem_ptr(target + first // 2, Int32), words)
+        for j in range(0, count, 8):
+            eight = cutlass.Vector.from_elements([words[j // 2 + i] for i in range(4)], Int32)
+            place = swizzled(row, first + j, box_rows, width)
+            (smem + place).store(eight.bitcast(dtype), alignment=16)
+
+
+def reduce_tile(address, columns, smem, boxes, tensor_map, row, head, batch):
+    """Adds rows of an accumulator in tensor memory to global memory, each warp its own 32.
+
+    `smem`: this warp's boxes of 32 x 32 float32, in turn; `boxes`: how many of them. The
+    accumulator is free when the function returns, the boxes are not (`finish_sums`).
+    """
+    lane = cute.arch.lane_idx()
+    for first in range(0, columns, 2 * SUM_COLUMNS):
+        v = load_row(address + first, min(2 * SUM_COLUMNS, columns - first))
+        p.tcgen05_wait("load")
+        for n in range(len(v) // SUM_COLUMNS):
+            box = smem + (first // SUM_COLUMNS + n) % boxes * (32 * SUM_COLUMNS)
+            cute.arch.cp_async_bulk_wait_group(boxes - 1, read=True)
+            cute.arch.sync_warp()
+            for c in range(8):  # chunks of 16 bytes
+                at = n * SUM_COLUMNS + 4 * c
+                four = cutlass.Vector.from_elements([v[at + i] for i in range(4)], Float32)
+                (box + lane * SUM_COLUMNS + (c ^ (lane % 8)) * 4).store(four, alignment=16)
+            p.fence_proxy("async_shared", space=p.SharedSpace.shared_cta)
+            cute.arch.sync_warp()
+            add_box(tensor_map, box, first + n * SUM_COLUMNS, row, head, batch)
+
+
+@cute.jit
+def add_box(tensor_map, box, column: cutlass.Constexpr, row: Int32, head: Int32, batch: Int32):
+    """One elected lane adds a box to global memory, as a bulk group of its own."""
+    if p.elect_sync():
+        place = [column, row, head, batch]
+        p.cp_async_bulk_tensor_reduce(tensor_map.get_ptr(), box, "add", place)
+    cute.arch.cp_async_bulk_commit_group()
+
+
+def finish_sums():
+    """Until all boxes have been read."""
+    cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+
+def store_gradient(address, scale, first, columns, total, dtype, smem, row, box_rows, width):
+    """Part of a row of an accumulator of `total` columns, scaled and rounded, into swizzled boxes:
+    `columns` columns from `first` on, zeros for those that the accumulator does not have."""
+    for c in range(0, columns, 16):
+        place = (
+            smem + swizzled(row, c, box_rows, width),
+            smem + swizzled(row, c + 8, box_rows, width),
+        )
+        if total % (2 * columns):
+            store_sixteen_inside(address + first + c, first + c, total, scale, dtype, *place)
+        else:
+            store_sixteen(address + first + c, scale, dtype, *place)
+
+
+def store_sixteen(address, scale, dtype, low, high):
+    """Sixteen columns of a row, scaled and rounded, to two places of eight."""
+    v = p.tcgen05_ld("32x32b", p.make_tmem_ptr(address, Float32), num=16)
+    p.tcgen05_wait("load")
+    for c, place in ((0, low), (8, high)):
+        eight = cutlass.Vector.from_elements([v[c + j] * scale for j in range(8)], Float32)
+        place.store(eight.to(dtype), alignment=16)
+
+
+@cute.jit
+def store_sixteen_inside(
+    address: Int32,
+    column: Int32,
+    total: cutlass.Constexpr,
+    scale: Float32,
+    dtype: cutlass.Constexpr,
+    low,
+    high,
+):
+    """`store_sixteen`, or zeros where the accumulator has no such columns."""
+    if column < total:
+        store_sixteen(address, scale, dtype, low, high)
+    else:
+        zeros = cutlass.Vector.from_elements([Float32(0.0)] * 8, Float32).to(dtype)
+        low.store(zeros, alignment=16)
+        high.store(zeros, alignment=16)
+
+
+def swizzled(row, column, box_rows, width):
+    """Place of eight elements from `column` on, in boxes of `width` columns."""
+    chunks = width // 8  # of 16 bytes in a row of a box
+    chunk = (column // 8 % chunks) ^ ((row // (8 // chunks)) % chunks)
+    return ((column // width) * box_rows + row) * width + chunk * 8
