@@ -150,7 +150,10 @@ def _define(d: Define) -> Node:
 def _stmt(program: KernelProgram, role: RoleProgram, s: Stmt) -> Node:
     text: dict[str, object] = {f.name: getattr(s, f.name) for f in fields(s) if f.name != "span"}
     match s:
-        case Wait() | Arrive() | Commit() | TmaLoad() | BulkLoad():
+        case TmaLoad():
+            text["barrier"] = _slot(program, role, s.on)
+            text["armed"] = s.armed or str(s.tx_bytes)
+        case Wait() | Arrive() | Commit() | BulkLoad():
             text["barrier"] = _slot(program, role, s.on)
         case NamedSync() | NamedArrive():
             text["barrier"] = _named(program, role, s.on)

@@ -26,7 +26,7 @@ LIBRARIES = {
     "sm_103a": ("sm100", "backward", "sm100_backward"),
 }
 COMMON = ("launch", "tiles", "scores")
-HOST = ("tensor_map", "LOG2_E")
+HOST = ("LOG2_E",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +50,16 @@ def render(verified: Verified[KernelProgram]) -> KernelSource:
     macros = env.get_template("statements.j2").module
     roles = "\n".join(_node(macros, n) for n in model.roles(program))
     begin, finish = _frame(macros, head)
-    host = "\n".join(d.text for d in (*head.launch, *head.tiles.launch, *head.declare))
-    wanted = (*HOST, *head.functions, *_names_in(roles), *_names_in(begin), *_names_in(host))
+    host = "\n".join(d.text for d in (*head.first, *head.launch, *head.tiles.launch, *head.declare))
+    maps = "\n".join(m.text for m in head.maps)
+    wanted = (
+        *HOST,
+        *_names_in(maps),
+        *head.functions,
+        *_names_in(roles),
+        *_names_in(begin),
+        *_names_in(host),
+    )
     functions, imports = _library(program.target, wanted)
     text = env.get_template(head.template).render(
         k={
@@ -63,9 +71,11 @@ def render(verified: Verified[KernelProgram]) -> KernelSource:
                 [f"DTYPE = {head.dtype}", *(_constant(d) for d in head.constants)]
             ),
             "functions": functions,
+            "first": head.first,
             "maps": head.maps,
             "parameters": head.parameters,
             "arguments": head.arguments,
+            "ratio": head.ratio,
             "inputs": head.inputs,
             "declare": head.declare,
             "launch": head.launch,

@@ -62,6 +62,11 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
                     ),
                 ),
             ),
+            Feature(
+                name="pack_gqa",
+                doc="rows of a query tile are those of several heads that share a head of K and V",
+                inputs=(),
+            ),
         )
     }
 )

@@ -17,6 +17,15 @@ class TensorMap:
     rows: int
     cols: int
     swizzle: str  # '128', '64', '32'
+    packed: bool = False  # a box holds whole queries of `pack` heads: `pack * queries` rows
+
+    @property
+    def text(self) -> str:
+        """The call that makes it, in the host function."""
+        swizzle = f"cuda.TensorMapSwizzle.s{self.swizzle}b"
+        if self.packed:
+            return f"packed_map({self.tensor}, pack, queries, {self.cols}, {swizzle})"
+        return f"tensor_map({self.tensor}, {self.rows}, {self.cols}, {swizzle})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,5 +65,7 @@ class Head:
     alloc_warp: int = 0
     head_dim: int = 128
     head_dim_v: int = 128
+    first: tuple[Define, ...] = ()  # in the host function, before the tensor maps
+    ratio: str = "q.shape[2] // k.shape[2]"  # the tile scheduler's heads for each of K and V
     title: str = "attention forward"
     template: str = "kernel.j2"  # the frame of the file: host function, kernels beside this one

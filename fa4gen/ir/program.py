@@ -145,11 +145,16 @@ class Box:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TmaLoad(Stmt):
     """One elected lane arms `on` with `tx_bytes` and copies the boxes; arrives there when all are
-    in."""
+    in.
+
+    `armed`: the bytes as an expression, where boxes hold whole queries of several heads alone, and
+    these may be fewer than a tile's rows ('': `tx_bytes`).
+    """
 
     operation: str
     on: Slot
     tx_bytes: int
+    armed: str = ""
     tensor_map: str
     boxes: tuple[Box, ...]
     accesses: tuple[Access, ...]

@@ -55,19 +55,24 @@ def check_boxes(program: KernelProgram) -> Iterator[Diagnostic]:
     head = program.head
     if not isinstance(head, Head):
         return
-    box = {m.name: m.rows * m.cols * ELEMENT_BYTES for m in head.maps}
+    maps = {m.name: m for m in head.maps}
     for role in program.roles:
         for s in statements(role):
-            if isinstance(s, TmaLoad) and s.tensor_map in box:
-                real = len(s.boxes) * box[s.tensor_map]
-                if real != s.tx_bytes:
-                    yield Diagnostic(
-                        code="FA0305",
-                        title=f"`{s.operation}` arms {s.tx_bytes} bytes, its boxes bring {real}",
-                        span=s.span,
-                        label=f"{len(s.boxes)} boxes of {box[s.tensor_map]} bytes",
-                        why="the phase completes too soon, or never",
-                    )
+            if not isinstance(s, TmaLoad) or s.tensor_map not in maps:
+                continue
+            box = maps[s.tensor_map]
+            row = len(s.boxes) * box.cols * ELEMENT_BYTES
+            armed, real = s.armed or str(s.tx_bytes), str(row * box.rows)
+            if box.packed:
+                real = f"pack * queries * {row}"
+            if armed != real or s.tx_bytes != row * box.rows:
+                yield Diagnostic(
+                    code="FA0305",
+                    title=f"`{s.operation}` arms {armed} bytes, its boxes bring {real}",
+                    span=s.span,
+                    label=f"{len(s.boxes)} boxes of {box.rows * box.cols * ELEMENT_BYTES} bytes",
+                    why="the phase completes too soon, or never",
+                )
 
 
 def _periods(system: System) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -16,6 +16,32 @@ def tensor_map(t, rows, cols, swizzle):
     )
 
 
+def packed_map(t, pack, queries, cols, swizzle):
+    """The same with groups of `pack` heads: TMA dimensions (column, head of the group, row, group,
+    batch); a box holds `queries` rows of each head of a group."""
+    batch, length, heads, width = t.shape
+    by_batch, by_row, by_head, _ = t.stride
+    view = cute.make_tensor(
+        t.iterator,
+        cute.make_layout(
+            (batch, length, heads // pack, pack, width),
+            stride=(by_batch, by_row, pack * by_head, by_head, 1),
+        ),
+    )
+    return cuda.create_tensor_map_tiled_from_view(
+        view, box_dims=(1, queries, 1, pack, cols), stride_order=(4, 3, 1, 2, 0), swizzle=swizzle
+    )
+
+
+@cute.jit
+def packed_heads(ratio: Int32, rows: cutlass.Constexpr):
+    """How many of the heads that share a KV head go into a tile of `rows` rows: a divisor."""
+    pack = cutlass.min(ratio, Int32(rows))
+    while ratio % pack != 0:
+        pack = pack - 1
+    return pack
+
+
 @cute.jit
 def l2_section(seqlen_k: Int32, heads_kv: Int32, ratio: Int32, row_bytes: cutlass.Constexpr):
     """Query heads that work at the same time: those of as many KV heads as fit in L2, a divisor of

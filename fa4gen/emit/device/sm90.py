@@ -145,6 +145,26 @@ def write_lse(lse: cute.Tensor, first, second, batch, head, row, seqlen_q):
             lse[batch, head, row + 8] = second
 
 
+@cute.jit
+def write_lse_packed(
+    lse: cute.Tensor, first, second, batch, group, pack, queries, by_pack, q_row, row, seqlen_q
+):
+    """The same for the `pack` heads of a group; `row`: this lane's first in a tile whose first
+    query is `q_row`; rows behind the tile's `queries` queries are none."""
+    if cute.arch.lane_idx() % 4 == 0:
+        for r in cutlass.range_constexpr(2):
+            query, head = divmod(row + 8 * r, by_pack)
+            if query < queries and q_row + query < seqlen_q:
+                lse[batch, group * pack + head, q_row + query] = (first, second)[r]
+
+
+def packed_coord(coord, first, row, by_pack):
+    """(query, column) of each element; `row`: this lane's first in a tile whose first query is
+    `first`, rows of `pack` heads side by side."""
+    places = [first + divmod(row + 8 * r, by_pack)[0] for r in range(2)]
+    return [(places[(i // 2) % 2], coord[i][1]) for i in range(cute.size(coord))]
+
+
 def smem_tile(smem, dtype, shape, swizzle):
     """A K-major tile (or ring of tiles), aligned to 1024 bytes."""
     atom = warpgroup.make_smem_layout_atom(swizzle, dtype)

@@ -12,7 +12,7 @@ from .sections import Occurrence
 WINDOW = ("window_left", "window_right")
 
 
-def visited(schedule: Schedule, rows: int, keys: int) -> Define:
+def visited(schedule: Schedule, rows: str, keys: int) -> Define:
     """How many blocks (and, with a window, from which one) a tile of `rows` queries visits."""
     tile = f"seqlen_q, seqlen_k, m_block, {rows}, {keys}"
     if "window" in schedule.features:
@@ -23,7 +23,7 @@ def visited(schedule: Schedule, rows: int, keys: int) -> Define:
     return Define(name="n_blocks", text=f"kv_blocks(seqlen_k, {keys})")
 
 
-def masked(schedule: Schedule, row: str, rows: int, keys: int) -> tuple[Define, ...]:
+def masked(schedule: Schedule, row: str, rows: str, keys: int) -> tuple[Define, ...]:
     """How many of them are masked for the `rows` queries from `row` on, where that is not one."""
     if "window" in schedule.features:
         args = f"seqlen_q, seqlen_k, {row}, {rows}, first_block, n_blocks, {keys}"

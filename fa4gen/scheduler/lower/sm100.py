@@ -31,6 +31,7 @@ from fa4gen.ir.schedule import Buffer, Operation, Role, Schedule, Space
 from .blocks import WINDOW, block_index, limits, masked, visited
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
+from .queries import Queries, queries
 from .regions import Storage, accesses
 from .scores import parameters, pieces, scale_log2, tile_values
 from .sections import Occurrence
@@ -66,6 +67,9 @@ class Sm100:
 
     def _tile_m(self) -> int:
         return self._buffer_of(self._product(fresh=True).a).tile[0]
+
+    def _queries(self) -> Queries:
+        return queries(self.schedule, self._tile_m())
 
     def tile_rows(self) -> int:
         """Rows of Q in a CTA's tile: one MMA tile for each instance."""
@@ -203,24 +207,25 @@ class Sm100:
             base += f" + {slot} * {self._tile_elements(item)}"
         if isinstance(o.instance, int) and o.instance:
             base += f" + {o.instance * self._tile_elements(item)}"
-        row, head = f"{block_index(self.schedule, o)} * {buffer.tile[0]}", "head_kv"
+        at, armed = self._queries(), ""
+        row = f"{block_index(self.schedule, o)} * {buffer.tile[0]}"
         if o.level == "tile":
-            offset = (
-                f" + {o.instance * self._tile_m()}"
-                if isinstance(o.instance, int) and o.instance
-                else ""
-            )
-            row, head = f"m_block * {self.tile_rows()}{offset}", "head"
+            row = at.first(o.instance if isinstance(o.instance, int) else 0)
+            armed = at.armed(boxes.count * boxes.width * 2)
+
+        def place(column: str) -> tuple[str, ...]:
+            if o.level == "tile":
+                return at.coordinates(column, row)
+            return (column, row, "head_kv", "batch")
+
         return TmaLoad(
             operation=o.operation.name,
             on=Slot(barrier=signal.barrier, instance=signal.instance, slot=slot),
             tx_bytes=self.tx_bytes(o),
+            armed=armed,
             tensor_map=f"tma_{item}",
             boxes=tuple(
-                Box(
-                    smem=f"{base} + {n * boxes.elements}",
-                    coords=(str(n * boxes.width), row, head, "batch"),
-                )
+                Box(smem=f"{base} + {n * boxes.elements}", coords=place(str(n * boxes.width)))
                 for n in range(boxes.count)
             ),
             accesses=touched,
@@ -395,8 +400,12 @@ class Sm100:
         )
         store = self._call(o, "store_o", args, touched, ())
         made.append(replace(store, settled=True))  # it waits for each load of O itself
-        row = f"m_block * {self.tile_rows()} + {offset} * {self._tile_m()} + row"
-        args = ("lse", total, top, scale_log2(self.schedule), "batch", "head", row, "seqlen_q")
+        at, first = self._queries(), self._queries().first(str(offset))
+        place = ("head", f"{first} + row", "seqlen_q")
+        if at.packed:  # rows behind the tile's whole queries are none
+            end = f"cutlass.min(seqlen_q, {first} + queries)"
+            place = ("head * pack + row_head", f"{first} + row_query", end)
+        args = ("lse", total, top, scale_log2(self.schedule), "batch", *place)
         made.append(self._call(o, "write_lse", args, ()))
         return [*made, ProxyFence(span=o.span)]
 
@@ -405,7 +414,7 @@ class Sm100:
         offset = o.instance if isinstance(o.instance, int) else "own"
         pitch, boxes = self._tile_elements(item), self._out_boxes()
         base = f"raw_{self._home(item).name} + {offset} * {pitch}"
-        row = f"m_block * {self.tile_rows()} + {offset} * {self._tile_m()}"
+        at = self._queries()
         store = TmaStore(
             operation=o.operation.name,
             unit=f"tma_store_{o.operation.role}",
@@ -413,7 +422,7 @@ class Sm100:
             boxes=tuple(
                 Box(
                     smem=f"{base} + {n * boxes.elements}",
-                    coords=(str(n * boxes.width), row, "head", "batch"),
+                    coords=at.coordinates(str(n * boxes.width), at.first(str(offset))),
                 )
                 for n in range(boxes.count)
             ),
@@ -473,15 +482,17 @@ class Sm100:
             ("lanes", "(warp % 4) * (32 << 16)"),
             ("warp_in_role", "warp % 4"),
         ]
+        if self._queries().packed:
+            out.append(("row_query, row_head", "divmod(row, by_pack)"))
         if role.per:
             out.append(("own", f"(warp >> 2) - {self.plan.first_warp[role.name] // 4}"))
         return tuple(Define(name=a, text=b) for a, b in out)
 
     def tile(self, role: Role) -> tuple[Define, ...]:
         """Values of one work tile, computed where they are used."""
-        rows, keys = self.tile_rows(), self.block_keys()
+        at, keys = self._queries(), self.block_keys()
         kinds = {o.kind for o in self.schedule.operations if o.role == role.name}
-        out = [visited(self.schedule, rows, keys)]
+        out = [visited(self.schedule, at.of_tile, keys)]
         if "tma_load" in kinds:
             out.append(Define(name="head_kv", text="head // ratio"))
             out += claim(self.schedule)
@@ -492,11 +503,11 @@ class Sm100:
             )
             out.append(Define(name="m", text=m))
             out.append(Define(name="total", text=f"Float32({total})"))
-            first = f"m_block * {rows} + own * {self._tile_m()}"
-            ends = masked(self.schedule, first, self._tile_m(), keys)
+            first, row = at.first("own"), "row_query" if at.packed else "row"
+            ends = masked(self.schedule, first, at.of_instance, keys)
             values = tile_values(self.schedule)
             if ends or values:
-                out += [Define(name="q_row", text=f"{first} + row"), *ends, *values]
+                out += [Define(name="q_row", text=f"{first} + {row}"), *ends, *values]
         return tuple(out)
 
     def end(self, _role: Role) -> tuple[Stmt, ...]:
@@ -508,7 +519,7 @@ class Sm100:
 
     def head(self, base: tuple[Define, ...], mbarriers: tuple[tuple[str, str], ...]) -> Head:
         """Shared memory, descriptors, tensor maps, launch."""
-        s = self.schedule
+        s, at = self.schedule, self._queries()
         declare = [
             (
                 "mbar_array",
@@ -560,14 +571,17 @@ class Sm100:
             constants=base,
             functions=(),
             maps=(
-                *(_tensor_map(str(i), self._boxes(i)) for i in (qk.a, qk.b, pv.b)),
-                _tensor_map("o", self._out_boxes()),
+                _query_map(str(qk.a), self._boxes(qk.a), at),
+                *(_tensor_map(str(i), self._boxes(i)) for i in (qk.b, pv.b)),
+                _query_map("o", self._out_boxes(), at),
             ),
-            parameters=parameters(s),
-            arguments=tuple(name for name, _ in parameters(s)),
+            first=at.host(),
+            parameters=(*parameters(s), *at.parameters()),
+            arguments=tuple(name for name, _ in (*parameters(s), *at.parameters())),
+            ratio=at.ratio,
             declare=tuple(Define(name=a, text=b) for a, b in declare),
             launch=limits(s),
-            tiles=tile_scheduler(s, self.tile_rows()),
+            tiles=tile_scheduler(s, at),
             inputs=(*inputs(s.features), *counter(s)),
             mbarriers=mbarriers,
             tmem_columns=ALL_COLUMNS,
@@ -575,6 +589,10 @@ class Sm100:
             head_dim=s.head_dim,
             head_dim_v=s.head_dim_v,
         )
+
+
+def _query_map(tensor: str, boxes: Boxes, at: Queries) -> TensorMap:
+    return replace(_tensor_map(tensor, boxes), packed=at.packed)
 
 
 def _tensor_map(tensor: str, boxes: Boxes) -> TensorMap:

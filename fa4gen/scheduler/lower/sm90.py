@@ -27,6 +27,7 @@ from fa4gen.ir.schedule import Operation, Role, Schedule
 from .blocks import WINDOW, block_index, limits, masked, visited
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
+from .queries import Queries, queries
 from .regions import Storage, accesses
 from .scores import parameters, pieces, scale_log2, tile_values
 from .sections import Occurrence
@@ -88,6 +89,9 @@ class Sm90:
     def block_keys(self) -> int:
         """Keys of a KV block."""
         return self.schedule.buffer_of(self._product(fresh=True).b or "").tile[0]
+
+    def _queries(self) -> Queries:
+        return queries(self.schedule, self.tile_rows() // self.instances)
 
     def _query(self) -> str:
         return self._product(fresh=True).a or ""
@@ -197,25 +201,46 @@ class Sm90:
         boxes = self._boxes(item)
         slot = cursors.slot(self.schedule.ring_barrier(item, "empty"), item) if ring else ""
         base = f"raw_{item} + {slot} * {boxes.tile_bytes // 2}" if ring else f"raw_{item}"
-        row, head = f"m_block * {self.tile_rows()}", "head"
-        if o.level == "block":
-            row, head = f"{block_index(self.schedule, o)} * {self._rows(item)}", "head_kv"
+        if o.level == "tile":
+            copies, armed = self._query_boxes(item, base)
+        else:
+            row = f"{block_index(self.schedule, o)} * {self._rows(item)}"
+            armed, copies = (
+                "",
+                tuple(
+                    Box(
+                        smem=f"{base} + {n * boxes.elements}",
+                        coords=(str(n * boxes.width), row, "head_kv", "batch"),
+                    )
+                    for n in range(boxes.count)
+                ),
+            )
         return TmaLoad(
             operation=o.operation.name,
             on=Slot(barrier=signal.barrier, instance=signal.instance, slot=slot if ring else ""),
             tx_bytes=self.tx_bytes(o),
+            armed=armed,
             tensor_map=f"tma_{item}",
-            boxes=tuple(
-                Box(
-                    smem=f"{base} + {n * boxes.elements}",
-                    coords=(str(n * boxes.width), row, head, "batch"),
-                )
-                for n in range(boxes.count)
-            ),
+            boxes=copies,
             accesses=accesses(self.schedule, self.storage, o),
             span=o.span,
             prev=o.prev,
         )
+
+    def _query_boxes(self, item: str, base: str) -> tuple[tuple[Box, ...], str]:
+        """The boxes of a CTA's Q, and the bytes that they bring where that is not all of the tile:
+        heads are packed for each consumer apart."""
+        boxes, at = self._boxes(item), self._queries()
+        apart = range(self.instances) if at.packed else range(1)
+        copies = tuple(
+            Box(
+                smem=f"{base} + {n * boxes.elements + own * at.rows * boxes.width}",
+                coords=at.coordinates(str(n * boxes.width), at.first(own)),
+            )
+            for own in apart
+            for n in range(boxes.count)
+        )
+        return copies, at.armed(len(copies) * boxes.width * 2)
 
     def _wgmma(self, o: Occurrence, touched: Touched, cursors: Cursors) -> Wgmma:
         op = o.operation
@@ -253,12 +278,11 @@ class Sm90:
             str(self._out_boxes().width),
         )
         store = self._call(o, "store_o", args, touched, ("row_lse",))
-        write = self._call(
-            o,
-            "write_lse",
-            ("lse", "row_lse[0]", "row_lse[1]", "batch", "head", "q_row + lane_row", "seqlen_q"),
-            (),
-        )
+        values = ("lse", "row_lse[0]", "row_lse[1]", "batch", "head")
+        write = self._call(o, "write_lse", (*values, "q_row + lane_row", "seqlen_q"), ())
+        if self._queries().packed:
+            place = ("pack", "queries", "by_pack", "q_row", "lane_row", "seqlen_q")
+            write = self._call(o, "write_lse_packed", (*values, *place), ())
         return [*self._join_before(o), store, write, ProxyFence(span=o.span)]
 
     def _join_before(self, o: Occurrence) -> list[Stmt]:
@@ -291,11 +315,8 @@ class Sm90:
         copies = tuple(
             Box(
                 smem=f"{self._out()} + {n * boxes.elements} + own * {rows * boxes.width}",
-                coords=(
-                    str(n * boxes.width),
-                    f"m_block * {self.tile_rows()} + own * {rows}",
-                    "head",
-                    "batch",
+                coords=self._queries().coordinates(
+                    str(n * boxes.width), self._queries().first("own")
                 ),
             )
             for n in range(boxes.count)
@@ -350,22 +371,32 @@ class Sm90:
                     "p_frag",
                     f"cute.make_rmem_tensor(as_a_operand(acc_s).layout.shape, {self.dtype})",
                 ),
-                ("coord", f"thr_qk.partition_C(cute.make_identity_tensor(({rows}, {n})))"),
+                *self._coordinates(f"cute.make_identity_tensor(({rows}, {n}))"),
                 ("m", "cute.make_rmem_tensor(2, Float32)"),
                 ("total", "cute.make_rmem_tensor(2, Float32)"),
             )
         )
 
+    def _coordinates(self, tile: str) -> tuple[tuple[str, str], ...]:
+        """Row (of the queries of a CTA's tile) and column of each element of S."""
+        places = ("coord", f"thr_qk.partition_C({tile})")
+        if not self._queries().packed:
+            return (places,)
+        return (places, ("coord", "packed_coord(coord, own * queries, lane_row, by_pack)"))
+
     def tile(self, role: Role) -> tuple[Define, ...]:
         """Values of one work tile, computed where they are used."""
-        rows, keys = self.tile_rows(), self.block_keys()
-        out = [visited(self.schedule, rows, keys)]
+        at, keys = self._queries(), self.block_keys()
+        out = [visited(self.schedule, at.of_tile, keys)]
         if not role.per:
             return (*out, Define(name="head_kv", text="head // ratio"), *claim(self.schedule))
-        own = rows // self.instances
-        out.append(Define(name="tile_row", text=f"m_block * {rows}"))
-        out.append(Define(name="q_row", text=f"tile_row + own * {own}"))
-        return (*out, *masked(self.schedule, "q_row", own, keys), *tile_values(self.schedule))
+        out.append(Define(name="tile_row", text=at.first(0)))
+        out.append(Define(name="q_row", text=f"tile_row + own * {at.of_instance}"))
+        return (
+            *out,
+            *masked(self.schedule, "q_row", at.of_instance, keys),
+            *tile_values(self.schedule),
+        )
 
     def uniform(self, role: Role) -> bool:
         """Whether block 0 is like every other block, so that one loop serves them all."""
@@ -406,7 +437,7 @@ class Sm90:
         rows, keys = self.tile_rows(), self.block_keys()
         k_stages = self.plan.stages[s.buffer_of("k").name]
         v_stages = self.plan.stages[s.buffer_of("v").name]
-        own = rows // self.instances
+        own, at = rows // self.instances, self._queries()
         declare = (
             ("smem", "cutlass.memory.SmemAllocator()"),
             ("mbar_array", f"smem.allocate_array(Int64, {len(mbarriers)})"),
@@ -422,12 +453,12 @@ class Sm90:
             ("s_vt", f"transposed(s_v, {padded(s.head_dim_v)}, {keys}, {v_stages})"),
             *((f"raw_{n}", f"s_{n}.iterator.raw_ptr()") for n in "qkv"),
         )
-        at = 7 + len(claim(s)) + len(self._room_behind_q())
+        behind = 7 + len(claim(s)) + len(self._room_behind_q())
         if self._out_home() not in ("q", "k", "v"):
             declare = (
-                *declare[:at],
+                *declare[:behind],
                 (f"s_{self._out_home()}", _tensor(self.dtype, rows, s.head_dim_v)),
-                *declare[at:],
+                *declare[behind:],
                 (f"raw_{self._out_home()}", f"s_{self._out_home()}.iterator.raw_ptr()"),
             )
         launch = (
@@ -445,18 +476,26 @@ class Sm90:
             constants=base,
             functions=(),
             maps=(
-                *(_tensor_map(i, self._boxes(i)) for i in "qkv"),
-                _tensor_map("o", replace(self._out_boxes(), rows=own)),
+                _query_map("q", self._boxes("q"), at),
+                *(_tensor_map(i, self._boxes(i)) for i in "kv"),
+                _query_map("o", replace(self._out_boxes(), rows=own), at),
             ),
+            first=at.host(),
             parameters=(
                 ("mma_qk", "cute.TiledMma"),
                 ("mma_pv", "cute.TiledMma"),
                 *parameters(s),
+                *at.parameters(),
             ),
-            arguments=("mma_qk", "mma_pv", *(name for name, _ in parameters(s))),
+            arguments=(
+                "mma_qk",
+                "mma_pv",
+                *(name for name, _ in (*parameters(s), *at.parameters())),
+            ),
+            ratio=at.ratio,
             declare=tuple(Define(name=a, text=b) for a, b in declare),
             launch=(*limits(s), *(Define(name=a, text=b) for a, b in launch)),
-            tiles=tile_scheduler(s, rows),
+            tiles=tile_scheduler(s, at),
             inputs=(*inputs(s.features), *counter(s)),
             mbarriers=mbarriers,
             head_dim=s.head_dim,
@@ -479,6 +518,11 @@ def _tensor(dtype: str, rows: int, columns: int, stages: int = 0) -> str:
     shape = f"({rows}, {padded(columns)}, {stages})" if stages else f"({rows}, {padded(columns)})"
     atom = f"warpgroup.SmemLayoutAtomKind.K_SW{boxes.swizzle}"
     return f"smem_tile(smem, {dtype}, {shape}, {atom})"
+
+
+def _query_map(tensor: str, boxes: Boxes, at: Queries) -> TensorMap:
+    made = _tensor_map(tensor, boxes)
+    return replace(made, rows=at.rows, packed=True) if at.packed else made
 
 
 def _tensor_map(tensor: str, boxes: Boxes) -> TensorMap:

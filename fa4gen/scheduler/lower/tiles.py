@@ -15,23 +15,26 @@ from fa4gen.ir.program import Define
 from fa4gen.ir.schedule import Schedule
 from fa4gen.scheduler.tile_ring import DYNAMIC
 
-DIVISOR = "cute.FastDivmodDivisorV2"
+from .queries import DIVISOR, Queries
 
 
-def tile_scheduler(schedule: Schedule, rows: int) -> TileScheduler:
-    """`rows`: rows of Q in a CTA's tile."""
+def tile_scheduler(schedule: Schedule, at: Queries) -> TileScheduler:
+    """`at`: the queries of a CTA's tile."""
+    rows, heads = at.rows * at.instances, at.heads
     row_bytes = 2 * (schedule.head_dim + schedule.head_dim_v)
     blocks = ("m_blocks", f"(q.shape[1] + {rows - 1}) // {rows}")
+    if at.packed:
+        blocks = ("m_blocks", f"(q.shape[1] + {at.of_tile} - 1) // ({at.of_tile})")
     section = (
         "section",
-        f"l2_section(k.shape[1], k.shape[2], q.shape[2] // k.shape[2], {row_bytes})",
+        f"l2_section(k.shape[1], k.shape[2], {at.ratio}, {row_bytes})",
     )
-    sections = ("sections", "q.shape[2] // section")
-    tiles = ("tiles", "m_blocks * q.shape[2] * q.shape[0]")
+    sections = ("sections", f"{heads} // section")
+    tiles = ("tiles", f"m_blocks * {heads} * q.shape[0]")
     persistent = "(cutlass.min(tiles, num_sms), 1, 1)"
     match schedule.scheduler:
         case "single":
-            return _make("single", rows, (blocks,), (), "(m_blocks, q.shape[2], q.shape[0])")
+            return _make("single", rows, (blocks,), (), f"(m_blocks, {heads}, q.shape[0])")
         case "lpt":
             grid = "(section, m_blocks, q.shape[0] * sections)"
             three = (blocks, section, sections)
@@ -42,7 +45,7 @@ def tile_scheduler(schedule: Schedule, rows: int) -> TileScheduler:
             divisors = ("section", "m_blocks", "sections")
             return _make(kind, rows, host, numbers, persistent, divisors)
         case kind:
-            plain = (blocks, ("heads", "q.shape[2]"), tiles)
+            plain = (blocks, ("heads", heads), tiles)
             return _make(kind, rows, plain, ("tiles",), persistent, ("m_blocks", "heads"))
 
 
