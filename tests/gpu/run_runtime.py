@@ -13,7 +13,6 @@ import importlib.util
 import json
 import lzma
 import os
-import statistics
 import sys
 import tempfile
 import threading
@@ -85,6 +84,7 @@ LAZY = not {"torch", "cutlass", "tvm_ffi", "yaml"} & set(sys.modules)
 import torch  # noqa: E402
 import tvm_ffi  # noqa: E402, F401 - the time to import it is not ours
 
+from bench.host_time import calls, measure  # noqa: E402
 from fa4gen.bench.runner.judge import compare  # noqa: E402
 
 BF16, F32 = torch.bfloat16, torch.float32
@@ -514,39 +514,16 @@ def bad_packs() -> None:
 @check
 def host_time() -> dict[str, float]:
     """Medians of batches in turn; the GPU is idle at the start of each, so nothing waits for it."""
-    q, k, v = tensors(1, 128, 128, 2, 2, 128)
-    out, lse = torch.empty_like(q), torch.empty(1, 2, 128, device="cuda")
     from fa4gen.api.session import CURRENT
 
-    kernel = next(
-        iter(CURRENT.get().kernels[key] for key in CURRENT.get().kernels if key[3] == 128)
-    )
-    scale, sdpa = 128**-0.5, torch.nn.functional.scaled_dot_product_attention
-    heads_first = [t.transpose(1, 2) for t in (q, k, v)]
-    calls: dict[str, Callable[[], Any]] = {
-        "raw tvm-ffi call of ours": lambda: kernel.function(
-            q, k, v, out, lse, scale, kernel.num_sms
-        ),
-        "attention, outputs given": lambda: fa4gen.attention(q, k, v, out=out, lse=lse),
-        "attention": lambda: fa4gen.attention(q, k, v),
-        "operator": lambda: torch.ops.fa4gen.forward.default(q, k, v, False, None),
-        "operator, outputs given": lambda: torch.ops.fa4gen.forward_into.default(
-            q, k, v, out, lse, False, None
-        ),
-        "torch sdpa": lambda: sdpa(*heads_first),
-        **peer_call(q, k, v, out, lse),
-    }
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    with torch.no_grad():
-        for _ in range(60):
-            for name, call in calls.items():
-                torch.cuda.synchronize()
-                begin = time.perf_counter()
-                for _ in range(50):
-                    call()
-                times[name].append((time.perf_counter() - begin) / 50 * 1e6)
-    found = {name: round(statistics.median(t[5:]), 2) for name, t in times.items()}
-    print(json.dumps(found, indent=1))
+    q, k, v = tensors(1, 128, 128, 2, 2, 128)
+    out, lse = called(q, k, v)
+    kernels = CURRENT.get().kernels.items()
+    kernel = next(x for key, x in kernels if (key[0], key[3], key[6]) == (BF16, 128, False))
+    ways = calls("cuda", kernel.function, kernel.num_sms) | peer_call(q, k, v, out, lse)
+    times = measure(ways, settle=torch.cuda.synchronize)
+    found = {name: t["median"] for name, t in times.items()}
+    print(json.dumps(times, indent=1))
     assert found["attention, outputs given"] <= 7, found
     assert found["operator"] <= 20, found
     return found
@@ -567,9 +544,7 @@ def peer_call(q: Any, k: Any, v: Any, out: Any, lse: Any) -> dict[str, Callable[
             given = {"q": q, "k": k, "v": v, "o": out, "lse": lse}
             case = {"head_dim": 128, "seqlen_q": q.shape[1], "causal": False}
             sms = torch.cuda.get_device_properties(0).multi_processor_count
-            return {
-                "raw tvm-ffi call of the peer": launcher(entry, function, given, case, sms).call
-            }
+            return {"the peer's own function": launcher(entry, function, given, case, sms).call}
     return {}
 
 
