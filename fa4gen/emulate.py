@@ -97,6 +97,7 @@ def emulate(
     seqlen_k: int,
     window: tuple[int | None, int | None] | None = None,
     softcap: float | None = None,
+    splits: int = 1,
     seed: int = 0,
     races: bool = True,
     processes: int = 1,
@@ -106,8 +107,8 @@ def emulate(
     """Builds `path` (or takes the kernel from the cache) and runs it once on random inputs.
 
     `num_sms` is what a persistent kernel is told: with few, a CTA comes round to several tiles.
-    `window` (left, right; None: open) and `softcap` turn these features on. With `alibi` and
-    `sinks`, values are made up (see `emulator.attention`).
+    `window` (left, right; None: open), `softcap` and several `splits` turn these features on.
+    With `alibi` and `sinks`, values are made up (see `emulator.attention`).
     Raises `Fa4genError` for a schedule that is refused and for sizes that make no problem.
     """
     import torch
@@ -119,12 +120,13 @@ def emulate(
     from fa4gen.scheduler.tile_ring import DYNAMIC
 
     sizes = {"batch": batch, "heads": heads, "heads_kv": heads_kv, "seqlen_q": seqlen_q}
-    for name, value in {**sizes, "seqlen_k": seqlen_k, "num_sms": num_sms}.items():
+    counts = {"seqlen_k": seqlen_k, "num_sms": num_sms, "splits": splits}
+    for name, value in {**sizes, **counts}.items():
         if value < 1:
             raise error("FA0912", f"{name} is {value}", fix="give a whole number from 1")
     if heads % heads_kv:
         raise error("FA0912", f"{heads} heads are no multiple of {heads_kv} heads of K and V")
-    on = {"window": window is not None, "softcap": softcap is not None}
+    on = {"window": window is not None, "softcap": softcap is not None, "split_kv": splits > 1}
     asked = dict(settings or {}) | {name: "true" for name, given in on.items() if given}
     checked = driver.check(path, settings=asked, variant=variant)
     schedule, text = checked.schedule, render(checked.program).text
@@ -152,6 +154,7 @@ def emulate(
         report, verdicts = _backward(fwd, problem, x, num_sms)
     else:
         more = feature_values(problem)
+        more += partials(problem, splits) if "split_kv" in schedule.features else []
         more += [torch.zeros(1, dtype=torch.int32)] if schedule.scheduler in DYNAMIC else []
         report, verdicts = _forward(fwd, problem, x, num_sms, more)
     places = {line: str(span) for line, span in line_map(text).items()}
@@ -174,6 +177,15 @@ def feature_values(problem: AttentionProblem) -> list[object]:
     found += [slopes(problem)] if problem.alibi else []
     found += [sinks(problem)] if problem.sinks else []
     return found
+
+
+def partials(problem: AttentionProblem, splits: int) -> list[object]:
+    """Room for the outputs and LSEs of splits; what is not written stays NaN."""
+    import torch
+
+    p, rows = problem, splits * problem.batch
+    out = torch.full((rows, p.seqlen_q, p.heads, p.head_dim_v), float("nan"))
+    return [out, torch.full((rows, p.heads, p.seqlen_q), float("nan"))]
 
 
 def _modified(p: AttentionProblem) -> str:

@@ -19,6 +19,9 @@ def emulate_arguments(parser: Arguments) -> None:
         help="keys before and behind its own place that a query sees; `open` for all",
     )
     parser.add_argument("--softcap", type=float, metavar="CAP", help="a bound of the scores")
+    parser.add_argument(
+        "--splits", type=int, default=1, metavar="N", help="CTAs that share the keys of a tile"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of inputs and of the interleaving")
     parser.add_argument("--no-races", action="store_true", help="do not look for races: faster")
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="CTAs side by side")
@@ -45,6 +48,7 @@ def emulate_verb(given: Given) -> int:
         "seqlen_k",
         "window",
         "softcap",
+        "splits",
         "seed",
         "processes",
         "num_sms",

@@ -150,7 +150,7 @@ def _schedule(root: Fields, env: Environment, file: str, serves: Serves) -> Sche
         head_dim_v=int(env.problem.get("head_dim_v") or 0),
         params=params,
         index=index,
-        scheduler=tile.text("scheduler"),
+        scheduler="split" if env.problem.get("split_kv") else tile.text("scheduler"),
         order=block.text("order"),
         empty=block.text("empty"),
         roles=roles,

@@ -25,7 +25,7 @@ LIBRARIES = {
     "sm_100a": ("sm100", "backward", "sm100_backward"),
     "sm_103a": ("sm100", "backward", "sm100_backward"),
 }
-COMMON = ("launch", "tiles", "scores")
+COMMON = ("launch", "tiles", "scores", "combine")
 HOST = ("LOG2_E",)
 
 

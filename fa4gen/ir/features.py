@@ -63,6 +63,26 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
                 ),
             ),
             Feature(
+                name="split_kv",
+                doc="the keys of a tile are shared out among CTAs, whose outputs are then combined",
+                inputs=(
+                    Input(
+                        name="o_partial",  # (splits * batch, seqlen_q, heads, head_dim_v)
+                        type="cute.Tensor",
+                        example="make_fake_tensor("
+                        "Float32, (cute.sym_int(), sq, h, cute.sym_int()), "
+                        "(*(cute.sym_int64(divisibility=4) for _ in range(3)), 1), "
+                        "assumed_align=16)",
+                    ),
+                    Input(
+                        name="lse_partial",  # (splits * batch, heads, seqlen_q)
+                        type="cute.Tensor",
+                        example="make_fake_tensor(Float32, (cute.sym_int(), h, sq), "
+                        "(cute.sym_int64(), cute.sym_int64(), 1))",
+                    ),
+                ),
+            ),
+            Feature(
                 name="pack_gqa",
                 doc="rows of a query tile are those of several heads that share a head of K and V",
                 inputs=(),

@@ -89,6 +89,13 @@ def _heads(schedule: Schedule) -> Iterator[Diagnostic]:
             span=schedule.span,
             fix=f"leave out `pack_gqa` or `{of_heads[0]}`",
         )
+    if {"split_kv", "sinks"} <= schedule.features:
+        yield Diagnostic(
+            code="FA0223",
+            title="every split would count the `sinks`, where a row has them once",
+            span=schedule.span,
+            fix="leave out `split_kv` or `sinks`",
+        )
 
 
 def _masks(schedule: Schedule) -> Iterator[Diagnostic]:

@@ -221,6 +221,30 @@ def store_o(address, total, columns, dtype, smem, row, box_rows, width):
 
 
 @cute.jit
+def store_row(
+    address: Int32,
+    total: Float32,
+    out: cute.Tensor,
+    batch: Int32,
+    head: Int32,
+    row: Int32,
+    seqlen_q: Int32,
+    columns: cutlass.Constexpr,
+):
+    """A row of O over its sum to global memory, in float32; loads are of whole warps."""
+    inverse = cutlass.select_(total == 0.0, Float32(1.0), cute.arch.rcp_approx(total))
+    place = cutlass.min(row, seqlen_q - 1)
+    start = (out.iterator + out.layout((batch, place, head, 0))).raw_ptr()
+    for c in cutlass.range_constexpr(0, columns, 8):
+        v = p.tcgen05_ld("32x32b", p.make_tmem_ptr(address + c, Float32), num=8)
+        p.tcgen05_wait("load")
+        if row < seqlen_q:
+            for h in cutlass.range_constexpr(0, 8, 4):
+                four = [v[h + j] * inverse for j in range(4)]
+                (start + c + h).store(cutlass.Vector.from_elements(four, Float32), alignment=16)
+
+
+@cute.jit
 def write_lse(
     lse: cute.Tensor,
     total: Float32,

@@ -8,7 +8,7 @@ lane's share of the row's sum, two values each.
 import cutlass
 import cutlass.cute as cute
 import cutlass.utils.hopper_helpers as sm90
-from cutlass import Float32
+from cutlass import Float32, Int32
 from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 
 from .scores import at_sink, biased, cap_rate, capped
@@ -145,17 +145,71 @@ def write_lse(lse: cute.Tensor, first, second, batch, head, row, seqlen_q):
             lse[batch, head, row + 8] = second
 
 
+def own_rows(head, row):
+    """(head, query) of a lane's two rows, in one line."""
+    return head, row, head, row + 8
+
+
+def packed_rows(group, pack, queries, by_pack, q_row, row, seqlen_q):
+    """The same where `pack` heads share a tile whose first query is `q_row`; `row`: this lane's
+    first in it. Rows behind the tile's `queries` queries are none, and get `seqlen_q`."""
+    places = []
+    for r in range(2):
+        query, head = divmod(row + 8 * r, by_pack)
+        places.append(group * pack + head)
+        places.append(cutlass.select_(query < queries, q_row + query, seqlen_q))
+    return tuple(places)
+
+
 @cute.jit
-def write_lse_packed(
-    lse: cute.Tensor, first, second, batch, group, pack, queries, by_pack, q_row, row, seqlen_q
+def write_lse_of(
+    lse: cute.Tensor, first, second, batch, head_0, row_0, head_1, row_1, seqlen_q: Int32
 ):
-    """The same for the `pack` heads of a group; `row`: this lane's first in a tile whose first
-    query is `q_row`; rows behind the tile's `queries` queries are none."""
+    """`write_lse` for two rows of any heads."""
     if cute.arch.lane_idx() % 4 == 0:
-        for r in cutlass.range_constexpr(2):
-            query, head = divmod(row + 8 * r, by_pack)
-            if query < queries and q_row + query < seqlen_q:
-                lse[batch, group * pack + head, q_row + query] = (first, second)[r]
+        if row_0 < seqlen_q:
+            lse[batch, head_0, row_0] = first
+        if row_1 < seqlen_q:
+            lse[batch, head_1, row_1] = second
+
+
+@cute.jit
+def store_rows(
+    acc: cute.Tensor,
+    out: cute.Tensor,
+    batch,
+    head_0,
+    row_0,
+    head_1,
+    row_1,
+    seqlen_q: Int32,
+    columns: cutlass.Constexpr,
+):
+    """A lane's two rows of O to global memory in float32: two of eight columns each."""
+    for r in cutlass.range_constexpr(2):
+        head, row = ((head_0, row_0), (head_1, row_1))[r]
+        if row < seqlen_q:
+            column = cute.arch.lane_idx() % 4 * 2
+            start = (out.iterator + out.layout((batch, row, head, column))).raw_ptr()
+            for c in cutlass.range_constexpr(columns // 8):
+                pair = [acc[4 * c + 2 * r], acc[4 * c + 2 * r + 1]]
+                (start + 8 * c).store(cutlass.Vector.from_elements(pair, Float32), alignment=8)
+
+
+def normalise(acc, m, total, scale_log2):
+    """O over its row sums, in place; returns the rows' LSE (natural)."""
+    lse = []
+    for r in range(2):
+        for d in (1, 2):
+            total[r] = total[r] + cute.arch.shuffle_sync_bfly(total[r], offset=d)
+        empty = total[r] == 0.0
+        inverse = cutlass.select_(empty, Float32(1.0), cute.arch.rcp_approx(total[r]))
+        for i in range(cute.size(acc)):
+            if (i // 2) % 2 == r:
+                acc[i] = acc[i] * inverse
+        value = (m[r] * scale_log2 + cute.math.log2(total[r], fastmath=True)) * LN2
+        lse.append(cutlass.select_(empty, Float32(NEG_INF), value))
+    return lse
 
 
 def packed_coord(coord, first, row, by_pack):

@@ -51,6 +51,21 @@ def masked_blocks_window(seqlen_q, seqlen_k, row, rows, first_block, n_blocks, b
     return masked, cutlass.max(behind - masked - first_whole, Int32(0))
 
 
+def share_of_blocks(first, count, split, splits):
+    """(first, count) of one split's blocks, of `count` from `first` on; none of its own: the one
+    behind them all."""
+    size = (count + splits - 1) // splits
+    begin = cutlass.min(split * size, count)
+    return first + begin, cutlass.max(cutlass.min(size, count - begin), Int32(1))
+
+
+def tile_of_split(by_splits):
+    """(m_block, head, batch, split) of a grid with one CTA for each split of a tile."""
+    m_block, head, z = cute.arch.block_idx()
+    batch, split = divmod(z, by_splits)
+    return m_block, head, batch, split
+
+
 def tile_of_grid():
     """(m_block, head, batch) of a grid with one CTA for each tile."""
     return cute.arch.block_idx()

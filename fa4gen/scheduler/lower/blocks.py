@@ -8,6 +8,7 @@ from fa4gen.ir.program import Call, Define, Segment, Stmt
 from fa4gen.ir.schedule import Schedule
 
 from .sections import Occurrence
+from .splits import shared, split
 
 WINDOW = ("window_left", "window_right")
 
@@ -15,12 +16,17 @@ WINDOW = ("window_left", "window_right")
 def visited(schedule: Schedule, rows: str, keys: int) -> Define:
     """How many blocks (and, with a window, from which one) a tile of `rows` queries visits."""
     tile = f"seqlen_q, seqlen_k, m_block, {rows}, {keys}"
+    name, text = "n_blocks", f"kv_blocks(seqlen_k, {keys})"
     if "window" in schedule.features:
-        text = f"kv_blocks_window({tile}, {', '.join(WINDOW)})"
-        return Define(name="first_block, n_blocks", text=text)
-    if schedule.causal:
-        return Define(name="n_blocks", text=f"kv_blocks_causal({tile})")
-    return Define(name="n_blocks", text=f"kv_blocks(seqlen_k, {keys})")
+        name, text = "first_block, n_blocks", f"kv_blocks_window({tile}, {', '.join(WINDOW)})"
+    elif schedule.causal:
+        text = f"kv_blocks_causal({tile})"
+    return shared(schedule, Define(name=name, text=text))
+
+
+def begins_late(schedule: Schedule) -> bool:
+    """Whether the blocks of a tile may begin behind the first, with `first_block`."""
+    return "window" in schedule.features or split(schedule)
 
 
 def masked(schedule: Schedule, row: str, rows: str, keys: int) -> tuple[Define, ...]:
@@ -31,6 +37,9 @@ def masked(schedule: Schedule, row: str, rows: str, keys: int) -> tuple[Define, 
         return (Define(name="n_masked, n_whole", text=text),)
     if schedule.causal:
         text = f"masked_blocks_causal(seqlen_q, seqlen_k, {row}, n_blocks, {keys})"
+        if split(schedule):  # counted from the split's own last block
+            behind = text.replace("n_blocks", "first_block + n_blocks")
+            text = f"cutlass.min({behind}, n_blocks)"
         return (Define(name="n_masked", text=text),)
     return ()
 
@@ -55,7 +64,7 @@ def block_index(schedule: Schedule, o: Occurrence) -> str:
 
     In a loop, `i` counts iterations from 0: of all blocks (`uniform`), or of those after block 0.
     """
-    first = "first_block + " if "window" in schedule.features else ""
+    first = "first_block + " if begins_late(schedule) else ""
     match o.section:
         case "first":
             return f"({first}n_blocks - 1)"

@@ -35,6 +35,7 @@ from .queries import Queries, queries
 from .regions import Storage, accesses
 from .scores import parameters, pieces, scale_log2, tile_values
 from .sections import Occurrence
+from .splits import FRAME, partial, split
 from .tiles import claim, counter, tile_scheduler
 
 ALL_COLUMNS = 512  # a CTA has the SM to itself, so that column 0 is where the allocation begins
@@ -398,14 +399,19 @@ class Sm100:
             str(self._tile_m()),
             str(self._out_boxes().width),
         )
-        store = self._call(o, "store_o", args, touched, ())
-        made.append(replace(store, settled=True))  # it waits for each load of O itself
         at, first = self._queries(), self._queries().first(str(offset))
         place = ("head", f"{first} + row", "seqlen_q")
         if at.packed:  # rows behind the tile's whole queries are none
             end = f"cutlass.min(seqlen_q, {first} + queries)"
             place = ("head * pack + row_head", f"{first} + row_query", end)
-        args = ("lse", total, top, scale_log2(self.schedule), "batch", *place)
+        store, lse, batch = self._call(o, "store_o", args, touched, ()), "lse", "batch"
+        if split(self.schedule):
+            lse, batch = "lse_partial", "partial"
+            args = (address, total, "o_partial", batch, *place, str(self.schedule.head_dim_v))
+            read = tuple(a for a in touched if not a.write)
+            store = self._call(o, "store_row", args, read, ())
+        made.append(replace(store, settled=True))  # it waits for each load of O itself
+        args = (lse, total, top, scale_log2(self.schedule), batch, *place)
         made.append(self._call(o, "write_lse", args, ()))
         return [*made, ProxyFence(span=o.span)]
 
@@ -429,7 +435,8 @@ class Sm100:
             accesses=touched,
             span=o.span,
         )
-        return [*(self._join(o) if f"{o.operation.role}_join" in self.joins() else []), store]
+        joined = self._join(o) if f"{o.operation.role}_join" in self.joins() else []
+        return joined if split(self.schedule) else [*joined, store]
 
     def _join(self, o: Occurrence) -> list[Stmt]:
         """The role's warps meet: all have written, or the one that stores has waited for its
@@ -493,6 +500,8 @@ class Sm100:
         at, keys = self._queries(), self.block_keys()
         kinds = {o.kind for o in self.schedule.operations if o.role == role.name}
         out = [visited(self.schedule, at.of_tile, keys)]
+        if "normalise_store" in kinds and split(self.schedule):
+            out.append(partial())
         if "tma_load" in kinds:
             out.append(Define(name="head_kv", text="head // ratio"))
             out += claim(self.schedule)
@@ -569,16 +578,17 @@ class Sm100:
         return Head(
             dtype=self.dtype,
             constants=base,
-            functions=(),
+            functions=("combine",) if split(s) else (),
             maps=(
                 _query_map(str(qk.a), self._boxes(qk.a), at),
                 *(_tensor_map(str(i), self._boxes(i)) for i in (qk.b, pv.b)),
-                _query_map("o", self._out_boxes(), at),
+                *(_query_map("o", self._out_boxes(), at) for _ in (() if split(s) else (1,))),
             ),
             first=at.host(),
             parameters=(*parameters(s), *at.parameters()),
             arguments=tuple(name for name, _ in (*parameters(s), *at.parameters())),
             ratio=at.ratio,
+            template=FRAME if split(s) else "kernel.j2",
             declare=tuple(Define(name=a, text=b) for a, b in declare),
             launch=limits(s),
             tiles=tile_scheduler(s, at),

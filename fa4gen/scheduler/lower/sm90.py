@@ -31,10 +31,12 @@ from .queries import Queries, queries
 from .regions import Storage, accesses
 from .scores import parameters, pieces, scale_log2, tile_values
 from .sections import Occurrence
+from .splits import FRAME, partial, split
 from .tiles import claim, counter, tile_scheduler
 
 Touched = tuple[Access, ...]
 DTYPES = {"bf16": "BFloat16", "fp16": "Float16"}
+PLACES = ("head_0", "row_0", "head_1", "row_1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +133,8 @@ class Sm90:
                 if o.head and o.operation.options.get("first") == "none":
                     return []
                 return [self._call(o, "rescale", ("acc_o", "scales"), touched)]
+            case "normalise_store" if split(self.schedule):
+                return self._store_partial(o, touched)
             case "normalise_store":
                 return self._store_o(o, touched)
             case "tma_store":
@@ -278,12 +282,33 @@ class Sm90:
             str(self._out_boxes().width),
         )
         store = self._call(o, "store_o", args, touched, ("row_lse",))
-        values = ("lse", "row_lse[0]", "row_lse[1]", "batch", "head")
-        write = self._call(o, "write_lse", (*values, "q_row + lane_row", "seqlen_q"), ())
+        lse = ("lse", "row_lse[0]", "row_lse[1]", "batch")
+        write = self._call(o, "write_lse", (*lse, "head", "q_row + lane_row", "seqlen_q"), ())
+        if not self._queries().packed:
+            return [*self._join_before(o), store, write, ProxyFence(span=o.span)]
+        write = self._call(o, "write_lse_of", (*lse, *PLACES, "seqlen_q"), ())
+        return [*self._join_before(o), store, self._places(o), write, ProxyFence(span=o.span)]
+
+    def _places(self, o: Occurrence) -> Call:
+        """Head and query of this lane's two rows; `seqlen_q` or more where there is none."""
         if self._queries().packed:
-            place = ("pack", "queries", "by_pack", "q_row", "lane_row", "seqlen_q")
-            write = self._call(o, "write_lse_packed", (*values, *place), ())
-        return [*self._join_before(o), store, write, ProxyFence(span=o.span)]
+            args = ("head", "pack", "queries", "by_pack", "q_row", "lane_row", "seqlen_q")
+            return self._call(o, "packed_rows", args, (), PLACES)
+        return self._call(o, "own_rows", ("head", "q_row + lane_row"), (), PLACES)
+
+    def _store_partial(self, o: Occurrence, touched: Touched) -> list[Stmt]:
+        """A split's O and LSE, from the registers to global memory."""
+        read = tuple(a for a in touched if not a.write)
+        args = ("acc_o", "m", "total", scale_log2(self.schedule))
+        normalise = self._call(o, "normalise", args, read, ("row_lse",))
+        width = str(self.schedule.head_dim_v)
+        place = ("partial", *PLACES, "seqlen_q")
+        return [
+            normalise,
+            self._places(o),
+            self._call(o, "store_rows", ("acc_o", "o_partial", *place, width), ()),
+            self._call(o, "write_lse_of", ("lse_partial", "row_lse[0]", "row_lse[1]", *place), ()),
+        ]
 
     def _join_before(self, o: Occurrence) -> list[Stmt]:
         """Only one warp waits for the bulk store of the tile before: the others wait for that
@@ -329,7 +354,7 @@ class Sm90:
             accesses=touched,
             span=o.span,
         )
-        return [join, store]
+        return [join] if split(self.schedule) else [join, store]
 
     # declarations ---------------------------------------------------------------------------------
     def joins(self) -> dict[str, str]:
@@ -390,6 +415,7 @@ class Sm90:
         out = [visited(self.schedule, at.of_tile, keys)]
         if not role.per:
             return (*out, Define(name="head_kv", text="head // ratio"), *claim(self.schedule))
+        out += [partial()] if split(self.schedule) else []
         out.append(Define(name="tile_row", text=at.first(0)))
         out.append(Define(name="q_row", text=f"tile_row + own * {at.of_instance}"))
         return (
@@ -474,11 +500,14 @@ class Sm90:
         return Head(
             dtype=self.dtype,
             constants=base,
-            functions=(),
+            functions=("combine",) if split(s) else (),
             maps=(
                 _query_map("q", self._boxes("q"), at),
                 *(_tensor_map(i, self._boxes(i)) for i in "kv"),
-                _query_map("o", replace(self._out_boxes(), rows=own), at),
+                *(
+                    _query_map("o", replace(self._out_boxes(), rows=own), at)
+                    for _ in (() if split(s) else (1,))
+                ),
             ),
             first=at.host(),
             parameters=(
@@ -493,6 +522,7 @@ class Sm90:
                 *(name for name, _ in (*parameters(s), *at.parameters())),
             ),
             ratio=at.ratio,
+            template=FRAME if split(s) else "kernel.j2",
             declare=tuple(Define(name=a, text=b) for a, b in declare),
             launch=(*limits(s), *(Define(name=a, text=b) for a, b in launch)),
             tiles=tile_scheduler(s, at),

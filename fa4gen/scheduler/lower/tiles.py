@@ -4,6 +4,7 @@ single             one CTA a tile, query blocks first
 lpt                one CTA a tile, longest tiles first inside sections of heads that share L2
 static_persistent  one CTA an SM, which takes every n-th tile in the order of `single`
 lpt_persistent     one CTA an SM, which takes every n-th tile in the order of `lpt`
+split              one CTA a split of a tile (with `split_kv`, whatever the schedule names)
 """
 
 from dataclasses import replace
@@ -35,6 +36,11 @@ def tile_scheduler(schedule: Schedule, at: Queries) -> TileScheduler:
     match schedule.scheduler:
         case "single":
             return _make("single", rows, (blocks,), (), f"(m_blocks, {heads}, q.shape[0])")
+        case "split":
+            count = ("splits", "o_partial.shape[0] // q.shape[0]")
+            three = (blocks, ("batches", "q.shape[0]"), count)
+            grid = f"(m_blocks, {heads}, batches * splits)"
+            return _make("split", rows, three, ("batches", "splits"), grid, ("splits",))
         case "lpt":
             grid = "(section, m_blocks, q.shape[0] * sections)"
             three = (blocks, section, sections)
