@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fa4gen.diag import Diagnostic, Note
 from fa4gen.dtypes import resolve
-from fa4gen.ir.geometry import ROW_UNIT, padded
+from fa4gen.ir.geometry import ROW_UNIT, Boxes, padded
 from fa4gen.ir.ops import KINDS, Unit
 from fa4gen.ir.schedule import Buffer, Operation, Schedule, Space
 from fa4gen.target import Target
@@ -141,6 +141,16 @@ def _summed(
             fix=f"write `tile: [{m}, {n // count}]` or `[{m // count}, {n}]` for `{result.name}`",
         )
         return
+    width = Boxes(rows=b.tile[0], columns=b.tile[1]).width
+    if rows == m and columns % width:
+        yield Diagnostic(
+            code="FA0412",
+            title=f"`{operation.name}` takes {columns} of the {n} columns of `{b.name}`, which lie "
+            f"in boxes of {width}",
+            span=operation.span,
+            notes=_notes(b, result),
+            why="the instruction's operand begins with a whole box",
+        )
     yield from _instruction(target, operation, (rows, columns, k * count))
     yield from _types(schedule, operation, operands, result)
 
