@@ -41,6 +41,18 @@ def test_gradients_are_right(case: tuple[int, bool, str, int, int, int, int], se
     assert [v.name for v in got.verdicts] == ["dq", "dk", "dv"]
 
 
+@pytest.mark.dsl
+def test_a_family_serves_odd_head_dims() -> None:
+    pytest.importorskip("cutlass")
+    sizes = {"heads": 2, "heads_kv": 1, "seqlen_q": 131, "seqlen_k": 70}
+    got = emulate(
+        SCHEDULES / "bwd_sm90.yaml",
+        settings={"head_dim": "40", "head_dim_v": "24", "causal": "true"},
+        **sizes,  # type: ignore[arg-type]
+    )
+    assert got.ok, str(got)
+
+
 def edited(tmp_path: Path, *pairs: tuple[str, str]) -> Path:
     text = (SCHEDULES / "bwd_hd128_sm90.yaml").read_text()
     for old, new in pairs:
@@ -56,6 +68,7 @@ REFUSED = {
     "dV of dS": (("a: p, b: do, updates: dv", "a: ds, b: do, updates: dv"), "FA0222"),
     "dK without its scale": (("writes: dk_out, scaled: true", "writes: dk_out"), "FA0223"),
     "a part that is no part": (("dq_columns: head_dim // 2", "dq_columns: head_dim"), "FA0411"),
+    "columns that begin within a box": (("head_dim: 128,", "head_dim: 96,"), "FA0412"),
     "blocks that row arrays do not hold": (("tile_m: 64  ", "tile_m: 80  "), "FA0411"),
     "the other loop": (("over: query_blocks", "over: kv_blocks"), "FA0109"),
     "from the last block": (("order: ascending", "order: descending"), "FA0603"),
