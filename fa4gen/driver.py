@@ -13,11 +13,12 @@ Each pass takes what the one before returned, and raises `Fa4genError` with all 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fa4gen.diag import Fa4genError
 from fa4gen.dsl import load_with_sources
+from fa4gen.ir.expression import UNCHANGED, Modifiers
 from fa4gen.ir.features import ordered
 from fa4gen.ir.plan import Plan
 from fa4gen.ir.program import KernelProgram
@@ -35,9 +36,16 @@ class Checked:
 
 
 def check(
-    path: str | Path, *, settings: Mapping[str, str] | None = None, variant: str | None = None
+    path: str | Path,
+    *,
+    settings: Mapping[str, str] | None = None,
+    variant: str | None = None,
+    modifiers: Modifiers = UNCHANGED,
 ) -> Checked:
     """Everything up to the proof; needs neither torch nor the CuTe DSL.
+
+    `modifiers` are users' functions; they turn the features score_mod and mask_mod on. Where a
+    setting has turned one on, the function is one that changes nothing.
 
     Raises `Fa4genError` with every fault of the first pass that finds one; its lines can be drawn.
     """
@@ -46,7 +54,9 @@ def check(
     from fa4gen.scheduler.tile_ring import with_tile_ring
     from fa4gen.scheduler.verify import verify, verify_schedule
 
-    schedule, sources = load_with_sources(path, settings=settings, variant=variant)
+    asked = dict.fromkeys(modifiers.features, "true") | dict(settings or {})
+    schedule, sources = load_with_sources(path, settings=asked, variant=variant)
+    schedule = replace(schedule, modifiers=modifiers.completed(schedule.features))
     try:
         plan = place(with_tile_ring(verify_schedule(schedule).value))
         program = verify(lower(plan))

@@ -55,6 +55,7 @@ DOORS = {  # the packages of ours through which a third party comes in
     "torch": {
         "flex/trace.py",
         "flex/interpret.py",
+        "flex/lists.py",
         "api",
         "runtime",
         "emulator",

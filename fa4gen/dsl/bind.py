@@ -20,8 +20,8 @@ from .schema import Fields
 
 OVER = MappingProxyType(  # what the two loops of a kernel run over
     {
-        "attention_forward": ("work_tiles", "kv_blocks"),
-        "attention_backward": ("key_tiles", "query_blocks"),
+        "attention_forward": (("work_tiles",), ("kv_blocks", "block_list")),
+        "attention_backward": (("key_tiles",), ("query_blocks",)),
     }
 )
 _EMPTY = Map(entries=(), span=Span("", 1, 1))
@@ -127,9 +127,9 @@ def _schedule(root: Fields, env: Environment, file: str, serves: Serves) -> Sche
     if not isinstance(tile, Fields) or not isinstance(block, Fields):
         return None
     for level, over in zip((tile, block), OVER.get(root.text("kernel"), ()), strict=False):
-        if level.has("over") and level.text("over") != over:
-            title = f"`{root.text('kernel')}` runs over `{over}` here"
-            env.error("FA0109", title, level.at("over"), f"write `over: {over}`")
+        if level.has("over") and level.text("over") not in over:
+            title = f"`{root.text('kernel')}` runs over `{over[0]}` here"
+            env.error("FA0109", title, level.at("over"), f"write `over: {over[0]}`")
     roles = tuple(declare.role(k, f, index, env) for k, f in _table(root, "roles"))
     buffers = tuple(declare.buffer(k, f, index, env) for k, f in _table(root, "buffers"))
     steps = tuple(declare.steps(k, f, roles, index, env) for k, f in _table(root, "steps"))
@@ -145,12 +145,13 @@ def _schedule(root: Fields, env: Environment, file: str, serves: Serves) -> Sche
         serves=serves,
         dtype=str(env.problem.get("dtype")),
         causal=bool(env.problem.get("causal")),
-        features=frozenset(f for f in FEATURES if env.problem.get(f)),
+        features=frozenset(f for f in FEATURES if env.problem.get(f) or f == block.text("over")),
         head_dim=int(env.problem.get("head_dim") or 0),
         head_dim_v=int(env.problem.get("head_dim_v") or 0),
         params=params,
         index=index,
         scheduler="split" if env.problem.get("split_kv") else tile.text("scheduler"),
+        over=block.text("over"),
         order=block.text("order"),
         empty=block.text("empty"),
         roles=roles,

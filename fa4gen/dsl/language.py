@@ -21,7 +21,7 @@ from .shapes import Choice, Depth, Flag, Integer, Json, Name, Number, Shape
 VERSION = 1
 KERNELS = ("attention_forward", "attention_backward")
 TILES = ("work_tiles", "key_tiles")
-BLOCKS = ("kv_blocks", "query_blocks")
+BLOCKS = ("kv_blocks", "block_list", "query_blocks")
 MASKS = ("full", "causal")
 PROBLEM = ("head_dim", "head_dim_v", "dtype", "causal")
 TILE_SCHEDULERS = (
@@ -139,7 +139,8 @@ LEVELS = Record(
                 keys={
                     "over": Key(
                         shape=Choice(BLOCKS),
-                        doc="blocks of keys; blocks of queries, of each head that shares the keys",
+                        doc="blocks of keys, all that may count or those of a list in memory; "
+                        "blocks of queries, of each head that shares the keys",
                         required=True,
                     ),
                     "order": Key(
@@ -216,11 +217,11 @@ ROLE_STEPS = Record(
 OPTIONS: Mapping[str, Key] = MappingProxyType(
     {
         "mask": Key(
-            shape=ListOf(item=Choice(("seqlen_k", "causal", "window")), or_one=True),
+            shape=ListOf(item=Choice(("seqlen_k", "causal", "window", "mask_mod")), or_one=True),
             doc="what is masked",
         ),
         "score": Key(
-            shape=ListOf(item=Choice(("softcap", "alibi")), or_one=True),
+            shape=ListOf(item=Choice(("softcap", "alibi", "score_mod")), or_one=True),
             doc="what it can do to scores, always in this order, where the problem asks for it",
         ),
         "sinks": Key(shape=Flag(), doc="rows can start from the sink of their head"),

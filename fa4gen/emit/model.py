@@ -160,6 +160,8 @@ def _stmt(program: KernelProgram, role: RoleProgram, s: Stmt) -> Node:
             text["threads"] = str(program.barrier(s.on.barrier).arrive_count)
         case Advance():
             return _advance(role, s)
+        case Define():
+            return _define(s)
         case Wgmma():  # a product that writes afresh ignores what its accumulator held
             text["keep"] = "True" if s.accumulate else "k > 0"
             text["a_at"] = f"k, {s.a_slot}" if s.a_slot else "k"

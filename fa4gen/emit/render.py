@@ -17,7 +17,7 @@ from fa4gen.ir.head import Head
 from fa4gen.ir.program import Define, KernelProgram
 from fa4gen.ir.verified import Verified
 
-from . import model
+from . import expression, model
 
 HERE = Path(__file__).parent
 LIBRARIES = {
@@ -25,7 +25,7 @@ LIBRARIES = {
     "sm_100a": ("sm100", "backward", "sm100_backward"),
     "sm_103a": ("sm100", "backward", "sm100_backward"),
 }
-COMMON = ("launch", "tiles", "scores", "combine")
+COMMON = ("launch", "tiles", "scores", "combine", "modifiers")
 HOST = ("LOG2_E",)
 
 
@@ -51,7 +51,9 @@ def render(verified: Verified[KernelProgram]) -> KernelSource:
     roles = "\n".join(_node(macros, n) for n in model.roles(program))
     begin, finish = _frame(macros, head)
     host = "\n".join(d.text for d in (*head.first, *head.launch, *head.tiles.launch, *head.declare))
+    host += "".join(f"\n{i.example}" for i in head.inputs)
     maps = "\n".join(m.text for m in head.maps)
+    own = expression.functions(head.modifiers)
     wanted = (
         *HOST,
         *_names_in(maps),
@@ -59,6 +61,7 @@ def render(verified: Verified[KernelProgram]) -> KernelSource:
         *_names_in(roles),
         *_names_in(begin),
         *_names_in(host),
+        *_names_in(own),
     )
     functions, imports = _library(program.target, wanted)
     text = env.get_template(head.template).render(
@@ -70,7 +73,7 @@ def render(verified: Verified[KernelProgram]) -> KernelSource:
             "constants": "\n".join(
                 [f"DTYPE = {head.dtype}", *(_constant(d) for d in head.constants)]
             ),
-            "functions": functions,
+            "functions": "\n\n\n".join([functions, own] if own else [functions]),
             "first": head.first,
             "maps": head.maps,
             "parameters": head.parameters,

@@ -27,6 +27,7 @@ from fa4gen.diag import Diagnostic, Fa4genError, Span
 from fa4gen.ir.expression import INDICES, Captured, Expression, Node, Type
 
 from .build import Builder, type_of
+from .modifiers import Function
 from .operations import Ref, RefusedError, apply, type_of_dtype
 
 SCORE_MOD = ("score_mod", ("score", *INDICES))
@@ -38,33 +39,17 @@ CONVERT = ("to", "type", "type_as")
 STAND_IN = torch.zeros((), dtype=torch.int32)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traced:
-    """An expression, and what this function object captured: tensors, values of numbers."""
-
-    expression: Expression
-    tensors: tuple[torch.Tensor, ...]
-    numbers: tuple[int | float, ...]
-
-    @property
-    def captured(self) -> tuple[Captured, ...]:
-        """Types and ranks of the tensors."""
-        return tuple(
-            Captured(dtype=str(t.dtype).removeprefix("torch."), rank=t.dim()) for t in self.tensors
-        )
-
-
-def trace_score_mod(function: Callable[..., Any]) -> Traced:
+def trace_score_mod(function: Callable[..., Any]) -> Function:
     """The expression of a score_mod, a float. Raises Fa4genError FA0820 or FA0821."""
     return _trace(function, *SCORE_MOD, Type.F32)
 
 
-def trace_mask_mod(function: Callable[..., Any]) -> Traced:
+def trace_mask_mod(function: Callable[..., Any]) -> Function:
     """The expression of a mask_mod, a truth value. Raises Fa4genError FA0820 or FA0821."""
     return _trace(function, *MASK_MOD, Type.BOOL)
 
 
-def _trace(function: Any, what: str, inputs: tuple[str, ...], result: Type) -> Traced:
+def _trace(function: Any, what: str, inputs: tuple[str, ...], result: Type) -> Function:
     if not callable(function):
         raise _error(what, f"it is a {type(function).__name__}, and cannot be called", None)
     fixed: frozenset[str] = frozenset()
@@ -164,9 +149,10 @@ class _Tracer(torch.fx.Tracer):
         self.fixed = fixed
         self.builder = Builder()
         self.tensors: list[torch.Tensor] = []
+        self.scalars: list[torch.Tensor] = []
         self.values: dict[str, int | float] = {}  # captured numbers by name, in order
 
-    def run(self, function: Any, inputs: tuple[str, ...], result: Type) -> Traced:
+    def run(self, function: Any, inputs: tuple[str, ...], result: Type) -> Function:
         """Calls the function, and closes the expression."""
         stands = [self.stand(self.builder.input(name)) for name in inputs]
         with _Mode(self):
@@ -177,7 +163,7 @@ class _Tracer(torch.fx.Tracer):
         node = self.builder.cast(node, result)
         return self._closed(self.builder.expression(node))
 
-    def _closed(self, expression: Expression) -> Traced:
+    def _closed(self, expression: Expression) -> Function:
         """Captured numbers and tensors that are used, numbered in the order of their use."""
         numbers: dict[int, int] = {}
         tensors: dict[int, int] = {}
@@ -188,9 +174,10 @@ class _Tracer(torch.fx.Tracer):
         builder = Builder()
         results = builder.copy(expression, numbers=numbers, tensors=tensors)
         values = list(self.values.values())
-        return Traced(
+        return Function(
             expression=builder.expression(*results),
             tensors=tuple(self.tensors[n] for n in tensors),
+            captured=tuple(_captured(self.tensors[n]) for n in tensors),
             numbers=tuple(values[n] for n in numbers),
         )
 
@@ -215,11 +202,20 @@ class _Tracer(torch.fx.Tracer):
             return value.what if isinstance(value.what, int) else self._load(value.what)
         if isinstance(value, torch.Tensor):
             if value.dim() == 0 and value.device.type == "cpu" and not value.requires_grad:
-                return self.builder.constant(value.item())
+                return self._scalar(value)
             return self._load(_Element(value))
         if isinstance(value, bool | int | float):
             return self.builder.constant(value)
         raise self.refuse(f"a {type(value).__name__} where a number is expected", "")
+
+    def _scalar(self, tensor: torch.Tensor) -> int:
+        """A scalar tensor on the CPU goes with tensors on any device, as a number does."""
+        known = next((n for n, t in enumerate(self.scalars) if t is tensor), len(self.scalars))
+        self.scalars[known : known + 1] = [tensor]
+        value = tensor.item()
+        if isinstance(value, bool):
+            return self.builder.constant(value)
+        return self.node(self.captured(f"scalar tensor {known}", value))
 
     def _load(self, element: _Element) -> int:
         tensor = element.tensor
@@ -459,6 +455,10 @@ class _Rebound:
 
     def _print(self, *_: object, **__: object) -> None:
         raise self.tracer.refuse("it prints", PRINTING)
+
+
+def _captured(tensor: torch.Tensor) -> Captured:
+    return Captured(dtype=str(tensor.dtype).removeprefix("torch."), rank=tensor.dim())
 
 
 def _is_torchs(function: types.FunctionType) -> bool:

@@ -5,8 +5,8 @@ an element of a captured tensor (both arguments of the kernel), or an operation 
 Two expressions that print alike mean the same, whoever wrote them: the text is their identity.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -92,9 +92,26 @@ class Modifiers:
     numbers: tuple[Type, ...] = ()
     tensors: tuple[Captured, ...] = ()
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features that they turn on."""
+        given = (("score_mod", self.score), ("mask_mod", self.mask))
+        return tuple(name for name, expression in given if expression)
+
+    def completed(self, features: Collection[str]) -> "Modifiers":
+        """With functions that change nothing for features that are on without one."""
+        score = SAME_SCORE if "score_mod" in features else None
+        mask = ALL_SEEN if "mask_mod" in features else None
+        return replace(self, score=self.score or score, mask=self.mask or mask)
+
     def __str__(self) -> str:
         parts = [f"score_mod:\n{self.score}"] if self.score else []
         parts += [f"mask_mod:\n{self.mask}"] if self.mask else []
         captured = [f"number {n}: {t}" for n, t in enumerate(self.numbers)]
         captured += [f"tensor {n}: {t.dtype}, rank {t.rank}" for n, t in enumerate(self.tensors)]
         return "\n".join([*parts, *captured])
+
+
+UNCHANGED = Modifiers()
+SAME_SCORE = Expression(nodes=(Node(op="score", type=Type.F32),), results=(0,))
+ALL_SEEN = Expression(nodes=(Node(op="constant", type=Type.BOOL, value=True),), results=(0,))

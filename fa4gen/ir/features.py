@@ -87,6 +87,21 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
                 doc="rows of a query tile are those of several heads that share a head of K and V",
                 inputs=(),
             ),
+            Feature(
+                name="block_list",
+                doc="each tile visits the blocks that lists in memory name",
+                inputs=tuple(
+                    Input(name=name, type="cute.Tensor", example=f"open_tensor(Int32, {rank})")
+                    for name, rank in (
+                        ("kv_num_blocks", 3),
+                        ("kv_indices", 4),
+                        ("full_kv_num_blocks", 3),
+                        ("full_kv_indices", 4),
+                    )
+                ),
+            ),
+            Feature(name="score_mod", doc="a user's function replaces each score", inputs=()),
+            Feature(name="mask_mod", doc="a user's function hides some scores", inputs=()),
         )
     }
 )

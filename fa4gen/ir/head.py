@@ -3,6 +3,7 @@ lowering."""
 
 from dataclasses import dataclass
 
+from fa4gen.ir.expression import UNCHANGED, Modifiers
 from fa4gen.ir.inputs import Input
 from fa4gen.ir.program import Define
 
@@ -61,6 +62,7 @@ class Head:
     tiles: TileScheduler
     inputs: tuple[Input, ...]
     mbarriers: tuple[tuple[str, str], ...]  # index expression and count of each mbarrier.init
+    modifiers: Modifiers = UNCHANGED  # users' functions, which the file defines
     tmem_columns: int = 0
     alloc_warp: int = 0
     head_dim: int = 128

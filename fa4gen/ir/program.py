@@ -434,6 +434,7 @@ class KernelProgram:
     regions: tuple[Region, ...]
     units: tuple[UnitPlan, ...]
     threads: int
+    assumptions: tuple[str, ...] = ()  # beside those of the units
     head: object  # the target's declarations (emit prints them); see `ir.head`
 
     def barrier(self, name: str) -> BarrierPlan:

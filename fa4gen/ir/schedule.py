@@ -10,6 +10,8 @@ from enum import StrEnum
 
 from fa4gen.diag import Span
 
+from .expression import UNCHANGED, Modifiers
+
 
 class Space(StrEnum):
     """Where a buffer lives: shared memory, tensor memory, a warpgroup's registers."""
@@ -190,6 +192,7 @@ class Schedule:
     params: Mapping[str, object]
     index: Index
     scheduler: str  # 'single' | 'static_persistent' | 'lpt' | 'lpt_persistent'
+    over: str  # 'kv_blocks', 'block_list' (the feature of that name is always on), 'query_blocks'
     order: str  # 'descending' | 'ascending' over the blocks
     empty: str  # what a tile without blocks does: 'mask' (one block, all masked) | 'skip'
     roles: tuple[Role, ...]
@@ -199,6 +202,7 @@ class Schedule:
     barriers: tuple[Barrier, ...]
     turns: tuple[Turn, ...] = ()
     features: frozenset[str] = frozenset()  # bound: those of `ir.features` that are on
+    modifiers: Modifiers = UNCHANGED  # of the features score_mod and mask_mod
     level_spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 

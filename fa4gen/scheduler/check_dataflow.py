@@ -100,7 +100,8 @@ def _heads(schedule: Schedule) -> Iterator[Diagnostic]:
 
 def _masks(schedule: Schedule) -> Iterator[Diagnostic]:
     """Keys past the end (beyond the diagonal, outside the window) must not count."""
-    on = {"causal": schedule.causal, "window": "window" in schedule.features}
+    on = {"causal": schedule.causal}
+    on |= {name: name in schedule.features for name in ("window", "mask_mod")}
     needed = ("seqlen_k", *(name for name, asked in on.items() if asked))
     for o in schedule.operations:
         if "mask" not in KINDS[o.kind].options:
@@ -122,12 +123,16 @@ def _modified(schedule: Schedule, o: Operation) -> Iterator[Diagnostic]:
     """What the problem asks of scores is what the operation can do."""
     able = o.options.get("score") or ()
     able = (able,) if isinstance(able, str) else able
-    asked = [f for f in ("softcap", "alibi") if f in schedule.features]
+    asked = [f for f in ("softcap", "alibi", "score_mod") if f in schedule.features]
     lacks = [f for f in asked if f not in able]  # type: ignore[operator]
     if lacks:
         title = f"`{o.name}` does not change scores by {' and '.join(f'`{f}`' for f in lacks)}"
         fix = f"write `score: [{', '.join(asked)}]`"
         yield Diagnostic(code="FA0223", title=title, span=o.span, fix=fix)
+    own = [f for f in ("score_mod", "mask_mod") if f in schedule.features]
+    if own and "pack_gqa" in schedule.features:
+        title = f"`{own[0]}` is given one head for a tile, and `pack_gqa` has several in one"
+        yield Diagnostic(code="FA0223", title=title, span=o.span, fix="leave `pack_gqa` off")
     if "sinks" in schedule.features and not o.options.get("sinks"):
         title = f"`{o.name}` does not start rows from `sinks`"
         yield Diagnostic(code="FA0223", title=title, span=o.span, fix="write `sinks: true`")

@@ -36,4 +36,5 @@ def verify(program: KernelProgram) -> Verified[KernelProgram]:
     Raises Fa4genError with all faults of a step: FA03xx.
     """
     system, verdict = check_program(program)
-    return Verified(value=program, evidence=facts(system, verdict))
+    named = tuple(("assumption", a) for a in program.assumptions)
+    return Verified(value=program, evidence=(*facts(system, verdict), *named))

@@ -9,7 +9,8 @@ from torch.nn.attention import flex_attention as torch_flex
 
 from fa4gen.bench.runner.modifications import MODIFICATIONS, Sizes
 from fa4gen.flex.interpret import interpret
-from fa4gen.flex.trace import Traced, trace_mask_mod, trace_score_mod
+from fa4gen.flex.modifiers import Function
+from fa4gen.flex.trace import trace_mask_mod, trace_score_mod
 
 SIZES = Sizes(batch=2, heads=4, seqlen_q=150, seqlen_k=170)
 
@@ -22,7 +23,7 @@ def indices(x: Sizes) -> dict[str, torch.Tensor]:
     }
 
 
-def run(traced: Traced, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+def run(traced: Function, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     (found,) = interpret(traced.expression, inputs, numbers=traced.numbers, tensors=traced.tensors)
     return found
 

@@ -4,6 +4,7 @@ import cutlass
 import cutlass.cute as cute
 import cutlass.experimental.cuda as cuda
 from cutlass import Int32, Int64
+from cutlass.cute.runtime import make_fake_tensor
 
 LOG2_E = 1.4426950408889634
 L2_BYTES = 50 * 1024 * 1024  # of K and V that stay in L2 while their queries are worked through
@@ -52,6 +53,12 @@ def l2_section(seqlen_k: Int32, heads_kv: Int32, ratio: Int32, row_bytes: cutlas
     while heads_kv % width != 0:
         width = width - 1
     return width * ratio
+
+
+def open_tensor(dtype, rank):
+    """A tensor to compile for, of any shape and strides."""
+    shape = tuple(cute.sym_int() for _ in range(rank))
+    return make_fake_tensor(dtype, shape, tuple(cute.sym_int64() for _ in range(rank)))
 
 
 def next_slot(slot, phase, stages):

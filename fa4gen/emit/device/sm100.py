@@ -86,6 +86,21 @@ def mask_window(s, left, diagonal, before, behind):
     ]
 
 
+def modify_scores(s, mod, query, key):
+    """Each score by the user's function; `key`: index of the first column."""
+    row = mod[0](query)
+    return [mod[2](x, query, key + j, row, mod[1](key + j)) for j, x in enumerate(s)]
+
+
+def mask_scores(s, mod, query, key):
+    """Hides what the user's function does not let through."""
+    row, hidden = mod[0](query), Float32(NEG_INF)
+    return [
+        cutlass.select_(mod[2](query, key + j, row, mod[1](key + j)), x, hidden)
+        for j, x in enumerate(s)
+    ]
+
+
 def row_max(s, old):
     """The running maximum: a tree over four accumulators, fused to three-input maxima."""
     m = [old, s[1], s[2], s[3]]

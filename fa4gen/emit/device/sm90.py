@@ -91,6 +91,41 @@ def mask_window(acc, coord, left, diagonal, before, behind):
             acc[i] = cutlass.select_(seen, acc[i], Float32(NEG_INF))
 
 
+@cute.jit
+def mask_tail(acc: cute.Tensor, coord: cute.Tensor, left: Int32, keys: cutlass.Constexpr):
+    """As `mask_length`, where the block has keys that do not exist."""
+    if left < keys:
+        mask_length(acc, coord, left)
+
+
+def modify_scores(acc, coord, mod, query, key):
+    """Each score by the user's function; `query`, `key`: indices of the tile's first row and
+    column."""
+    for i, q, k, row, column in _elements(acc, coord, mod, query, key):
+        acc[i] = mod[2](acc[i], q, k, row, column)
+
+
+def mask_scores(acc, coord, mod, query, key, on):
+    """Hides what the user's function does not let through, if `on`."""
+    for i, q, k, row, column in _elements(acc, coord, mod, query, key):
+        seen = mod[2](q, k, row, column)
+        if on is not True:
+            seen = seen | (on == False)  # noqa: E712 - a value of the kernel
+        acc[i] = cutlass.select_(seen, acc[i], Float32(NEG_INF))
+
+
+def _elements(acc, coord, mod, query, key):
+    """Indices and shared values of each score of a lane: two rows, column by column."""
+    rows = [query + coord[2 * r][0] for r in range(2)]
+    shared = [mod[0](q) for q in rows]
+    for n in range(0, cute.size(acc), 4):
+        for j in range(2):
+            k = key + coord[n + j][1]
+            column = mod[1](k)
+            for r in range(2):
+                yield n + 2 * r + j, rows[r], k, shared[r], column
+
+
 def online_softmax(acc, m, total, scale_log2, first):
     """Replaces scores by exponentials, moves maxima and sums; returns the factors of O's rows."""
     scales = []

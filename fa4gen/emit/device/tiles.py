@@ -66,6 +66,34 @@ def tile_of_split(by_splits):
     return m_block, head, batch, split
 
 
+def listed_blocks(counts, full_counts, batch, head, m_block):
+    """(blocks to visit, partial ones, listed ones): at least one is visited; where none is listed,
+    no key of it counts."""
+    partial = counts[batch, head, m_block]
+    listed = partial + full_counts[batch, head, m_block]
+    return cutlass.max(listed, Int32(1)), partial, listed
+
+
+@cute.jit
+def listed_block(
+    indices: cute.Tensor,
+    full_indices: cute.Tensor,
+    partial: Int32,
+    listed: Int32,
+    batch: Int32,
+    head: Int32,
+    m_block: Int32,
+    n: Int32,
+):
+    """The number of the block that is visited after `n` others: partial blocks, then full ones."""
+    block = Int32(0)
+    if n < partial:
+        block = indices[batch, head, m_block, n]
+    elif n < listed:
+        block = full_indices[batch, head, m_block, n - partial]
+    return block
+
+
 def tile_of_grid():
     """(m_block, head, batch) of a grid with one CTA for each tile."""
     return cute.arch.block_idx()

@@ -1,8 +1,11 @@
 """Which KV blocks a tile visits, and in which of them keys are masked.
 
 All roles count the same blocks, from one expression. They are visited from the last to the first;
-those that only some rows see whole lie at the ends, and loops over them apart.
+those that only some rows see whole lie at the ends, and loops over them apart. Lists in memory name
+first the blocks that are masked, then those that are seen whole.
 """
+
+from collections.abc import Iterable
 
 from fa4gen.ir.program import Call, Define, Segment, Stmt
 from fa4gen.ir.schedule import Schedule
@@ -10,11 +13,18 @@ from fa4gen.ir.schedule import Schedule
 from .sections import Occurrence
 from .splits import shared, split
 
+LISTS = "kv_indices, full_kv_indices, n_partial, n_listed, batch, head, m_block"
+SAME_LISTS = (
+    "all roles of a CTA read the same block lists: nobody writes them while the kernel runs"
+)
 WINDOW = ("window_left", "window_right")
 
 
 def visited(schedule: Schedule, rows: str, keys: int) -> Define:
     """How many blocks (and, with a window, from which one) a tile of `rows` queries visits."""
+    if schedule.over == "block_list":
+        text = "listed_blocks(kv_num_blocks, full_kv_num_blocks, batch, head, m_block)"
+        return Define(name="n_blocks, n_partial, n_listed", text=text)
     tile = f"seqlen_q, seqlen_k, m_block, {rows}, {keys}"
     name, text = "n_blocks", f"kv_blocks(seqlen_k, {keys})"
     if "window" in schedule.features:
@@ -29,8 +39,16 @@ def begins_late(schedule: Schedule) -> bool:
     return "window" in schedule.features or split(schedule)
 
 
-def masked(schedule: Schedule, row: str, rows: str, keys: int) -> tuple[Define, ...]:
-    """How many of them are masked for the `rows` queries from `row` on, where that is not one."""
+def masked(
+    schedule: Schedule, row: str, rows: str, keys: int, *, merged: bool
+) -> tuple[Define, ...]:
+    """How many of them are masked for the `rows` queries from `row` on, where that is not one.
+
+    `merged`: block 0 is an iteration of the loops; else it stands before them, and is masked.
+    """
+    if schedule.over == "block_list":
+        partial = "n_partial" if merged else "cutlass.max(n_partial, Int32(1))"
+        return (Define(name="n_masked", text=partial),)
     if "window" in schedule.features:
         args = f"seqlen_q, seqlen_k, {row}, {rows}, first_block, n_blocks, {keys}"
         text = f"masked_blocks_window({args}, {', '.join(WINDOW)})"
@@ -64,6 +82,8 @@ def block_index(schedule: Schedule, o: Occurrence) -> str:
 
     In a loop, `i` counts iterations from 0: of all blocks (`uniform`), or of those after block 0.
     """
+    if schedule.over == "block_list":
+        return "block_before" if o.prev else "block"
     first = "first_block + " if begins_late(schedule) else ""
     match o.section:
         case "first":
@@ -85,6 +105,34 @@ def query_block(o: Occurrence) -> str:
             return f"(first_block{'' if o.uniform or o.prev else ' + 1'} + i)"
 
 
+def named_blocks(schedule: Schedule, done: Iterable[Occurrence]) -> tuple[Define, ...]:
+    """The blocks that the operations of a section work on, looked up in the lists."""
+    if schedule.over != "block_list":
+        return ()
+    found = {}
+    for o in done:
+        if o.level != "block" or not (o.operation.kind == "tma_load" or asks(o)):
+            continue
+        visited = {"first": "0", "last": "n_blocks - 1"}.get(
+            o.section, "i" if o.uniform or o.prev else "i + 1"
+        )
+        name = block_index(schedule, o)
+        found[name] = Define(name=name, text=f"listed_block({LISTS}, {visited})", span=o.span)
+    return tuple(found.values())
+
+
+def asks(o: Occurrence) -> bool:
+    """Whether an operation looks at the indices of keys."""
+    return bool(o.operation.options.get("mask") or o.operation.options.get("score"))
+
+
+def limit(schedule: Schedule) -> str:
+    """Keys from here on do not count: none counts in the block that stands for an empty list."""
+    if schedule.over == "block_list":
+        return "cutlass.select_(n_listed > 0, seqlen_k, Int32(0))"
+    return "seqlen_k"
+
+
 def segments(schedule: Schedule, body: tuple[Stmt, ...], merged: bool) -> tuple[Segment, ...]:
     """One loop; or a masked, an unmasked and (with a window) again a masked one. Block 0, always
     masked, may stand before them (then `merged` is False)."""
@@ -96,7 +144,7 @@ def segments(schedule: Schedule, body: tuple[Stmt, ...], merged: bool) -> tuple[
     plain = tuple(s for s in body if not is_mask(s))
     window = "window" in schedule.features
     counted = schedule.causal or window or schedule.kernel == "attention_backward"
-    count = "n_masked" if counted else "1"
+    count = "n_masked" if counted or schedule.over == "block_list" else "1"
     whole = "n_whole" if window else f"n_blocks - {count}"
     loops = [
         Segment(name="masked", trips=f"{count}{before}", body=body),

@@ -25,7 +25,7 @@ from fa4gen.ir.program import (
 )
 from fa4gen.ir.schedule import Role, Schedule
 
-from .blocks import segments
+from .blocks import SAME_LISTS, named_blocks, segments
 from .counts import lanes_of, place_barriers, stages_of
 from .cursors import Cursors, cursors, initial
 from .events import (
@@ -107,6 +107,7 @@ def lower(plan: Plan) -> KernelProgram:
         regions=regions.regions,
         units=_units(schedule),
         threads=plan.threads,
+        assumptions=(SAME_LISTS,) if schedule.over == "block_list" else (),
         head=target.head(_constants(placed.barriers), _inits(placed.barriers)),
     )
 
@@ -156,7 +157,9 @@ def _role(
 
     def statements(section: str) -> tuple[Stmt, ...]:
         found = events.sections[section]
-        out = [s for e in found for s in _statements(e, target, schedule, role, at)]
+        done = (e.occurrence for e in found if isinstance(e, OpEvent))
+        out: list[Stmt] = list(named_blocks(schedule, done))
+        out += [s for e in found for s in _statements(e, target, schedule, role, at)]
         return (*out, *at.section_end(found))
 
     rest = statements("rest")

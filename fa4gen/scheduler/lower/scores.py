@@ -1,11 +1,12 @@
 """What happens to scores between the product and their maximum, in one fixed order: scaled, capped,
-biased by distance; masks come after. Without any of these, the scale is left to the exponential.
+biased by distance, changed by a user's function; masks come after. Without any of these, the scale
+is left to the exponential.
 """
 
 from fa4gen.ir.program import Define
 from fa4gen.ir.schedule import Schedule
 
-SCORES = ("softcap", "alibi")  # features that need scores in natural units
+SCORES = ("softcap", "alibi", "score_mod")  # features that need scores in natural units
 
 
 def natural(schedule: Schedule) -> bool:

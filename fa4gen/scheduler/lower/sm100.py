@@ -28,9 +28,10 @@ from fa4gen.ir.program import (
 )
 from fa4gen.ir.schedule import Buffer, Operation, Role, Schedule, Space
 
-from .blocks import WINDOW, block_index, limits, masked, visited
+from .blocks import WINDOW, block_index, limit, limits, masked, visited
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
+from .modifiers import asked, call_of, captured, changed
 from .queries import Queries, queries
 from .regions import Storage, accesses
 from .scores import parameters, pieces, scale_log2, tile_values
@@ -283,22 +284,30 @@ class Sm100:
             ("s",),
         )
         wait = TmemWait(kind="load", span=o.span, prev=o.prev)
-        mask = [self._mask(o)] if o.operation.options.get("mask") else []
         top = self._call(o, "row_max", ("s", "m"), (), ("m_new",))
-        return [load, wait, *self._scores(o), *mask, top]
+        return [load, wait, *self._scores(o), *self._mask(o), top]
 
     def _scores(self, o: Occurrence) -> list[Call]:
+        made = pieces(self.schedule, f"q_row + {self._left(o)} - seqlen_q")
         return [
             replace(self._call(o, function, ("s", *args), (), ("s",)), piece="score")
-            for function, args in pieces(self.schedule, f"q_row + {self._left(o)} - seqlen_q")
+            for function, args in (*made, *changed(self.schedule, *self._where(o)))
         ]
+
+    def _where(self, o: Occurrence) -> tuple[str, str]:
+        """The query of a row, and the first key of a block."""
+        return "q_row", f"{block_index(self.schedule, o)} * {self.block_keys()}"
 
     def _left(self, o: Occurrence) -> str:
         """How many keys there are from an operation's block on."""
         return f"seqlen_k - {block_index(self.schedule, o)} * {self.block_keys()}"
 
-    def _mask(self, o: Occurrence) -> Call:
+    def _mask(self, o: Occurrence) -> list[Stmt]:
         """Drops the keys past the end, beyond the diagonal, outside the window."""
+        if not o.operation.options.get("mask"):
+            return []
+        if self.schedule.over == "block_list":
+            return self._listed_mask(o)
         left = self._left(o)
         function = "mask_length"
         args: tuple[str, ...] = ("s", left)
@@ -306,7 +315,17 @@ class Sm100:
             function, args = "mask_window", (*args, f"q_row + {left} - seqlen_q", *WINDOW)
         elif self.schedule.causal:
             function, args = "mask_causal", (*args, f"q_row + {left} - seqlen_q")
-        return replace(self._call(o, function, args, (), ("s",)), piece="mask")
+        return [replace(self._call(o, function, args, (), ("s",)), piece="mask")]
+
+    def _listed_mask(self, o: Occurrence) -> list[Stmt]:
+        """Any block may be the last one of the sequence; partial ones have the user's mask."""
+        query, key = self._where(o)
+        left = f"{limit(self.schedule)} - {key}"
+        made = [replace(self._call(o, "mask_length", ("s", left), (), ("s",)), piece="score")]
+        if "mask_mod" in asked(self.schedule, o.operation, "mask"):
+            args = ("s", call_of(self.schedule, "mask_mod"), query, key)
+            made.append(replace(self._call(o, "mask_scores", args, (), ("s",)), piece="mask"))
+        return list(made)
 
     def _rescale_factor(self, o: Occurrence, touched: Touched) -> list[Stmt]:
         threshold = str(o.operation.options.get("threshold", 0))
@@ -513,9 +532,9 @@ class Sm100:
             out.append(Define(name="m", text=m))
             out.append(Define(name="total", text=f"Float32({total})"))
             first, row = at.first("own"), "row_query" if at.packed else "row"
-            ends = masked(self.schedule, first, at.of_instance, keys)
+            ends = masked(self.schedule, first, at.of_instance, keys, merged=True)
             values = tile_values(self.schedule)
-            if ends or values:
+            if ends or values or "score_mod" in self.schedule.features:
                 out += [Define(name="q_row", text=f"{first} + {row}"), *ends, *values]
         return tuple(out)
 
@@ -592,7 +611,8 @@ class Sm100:
             declare=tuple(Define(name=a, text=b) for a, b in declare),
             launch=limits(s),
             tiles=tile_scheduler(s, at),
-            inputs=(*inputs(s.features), *counter(s)),
+            inputs=(*inputs(s.features), *captured(s), *counter(s)),
+            modifiers=s.modifiers,
             mbarriers=mbarriers,
             tmem_columns=ALL_COLUMNS,
             alloc_warp=self.plan.first_warp[qk.role],

@@ -24,9 +24,10 @@ from fa4gen.ir.program import (
 )
 from fa4gen.ir.schedule import Operation, Role, Schedule
 
-from .blocks import WINDOW, block_index, limits, masked, visited
+from .blocks import WINDOW, block_index, limit, limits, masked, visited
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
+from .modifiers import asked, call_of, captured, changed
 from .queries import Queries, queries
 from .regions import Storage, accesses
 from .scores import parameters, pieces, scale_log2, tile_values
@@ -115,7 +116,6 @@ class Sm90:
             case "wgmma":
                 return [self._wgmma(o, touched, cursors)]
             case "online_softmax":
-                mask = [self._mask(o)] if o.operation.options.get("mask") else []
                 first = o.head and "sinks" not in self.schedule.features
                 step = Call(
                     operation=name,
@@ -126,7 +126,7 @@ class Sm90:
                     span=o.span,
                     prev=o.prev,
                 )
-                return [*self._scores(o), *mask, step]
+                return [*self._scores(o), *self._mask(o), step]
             case "convert":
                 return [self._call(o, "convert", ("acc_s", "p_frag", self.dtype), touched)]
             case "scale_rows":
@@ -177,17 +177,29 @@ class Sm90:
 
     def _scores(self, o: Occurrence) -> list[Call]:
         place = f"tile_row + {self._left(o)} - seqlen_q"
-        return [
-            replace(self._call(o, function, ("acc_s", *args), ()), piece="score")
-            for function, args in pieces(self.schedule, f"coord, {place}")
+        made = [
+            *(("acc_s", f, a) for f, a in pieces(self.schedule, f"coord, {place}")),
+            *(("acc_s, coord", f, a) for f, a in changed(self.schedule, *self._where(o))),
         ]
+        return [
+            replace(self._call(o, function, (scores, *args), ()), piece="score")
+            for scores, function, args in made
+        ]
+
+    def _where(self, o: Occurrence) -> tuple[str, str]:
+        """First query and key of the scores of a block."""
+        return "tile_row", f"{block_index(self.schedule, o)} * {self.block_keys()}"
 
     def _left(self, o: Occurrence) -> str:
         """How many keys there are from an operation's block on."""
         return f"seqlen_k - {block_index(self.schedule, o)} * {self.block_keys()}"
 
-    def _mask(self, o: Occurrence) -> Call:
+    def _mask(self, o: Occurrence) -> list[Stmt]:
         """Drops the keys past the end (and beyond the diagonal); loops without it are derived."""
+        if not o.operation.options.get("mask"):
+            return []
+        if self.schedule.over == "block_list":
+            return self._listed_mask(o)
         base = self._left(o)
         function = "mask_length"
         args: tuple[str, ...] = ("acc_s", "coord", base)
@@ -195,7 +207,20 @@ class Sm90:
             function, args = "mask_window", (*args, f"tile_row + {base} - seqlen_q", *WINDOW)
         elif self.schedule.causal:
             function, args = "mask_causal", (*args, f"tile_row + {base} - seqlen_q")
-        return replace(self._call(o, function, args, ()), piece="mask")
+        return [replace(self._call(o, function, args, ()), piece="mask")]
+
+    def _listed_mask(self, o: Occurrence) -> list[Stmt]:
+        """Any block may be the last one of the sequence; partial ones have the user's mask."""
+        query, key = self._where(o)
+        left = f"{limit(self.schedule)} - {key}"
+        tail = self._call(o, "mask_tail", ("acc_s", "coord", left, str(self.block_keys())), ())
+        made: list[Stmt] = [replace(tail, piece="score")]
+        if "mask_mod" in asked(self.schedule, o.operation, "mask"):
+            mod = call_of(self.schedule, "mask_mod")
+            partial = "n_partial > 0" if o.section == "first" else "True"
+            args = ("acc_s", "coord", mod, query, key, partial)
+            made.append(replace(self._call(o, "mask_scores", args, ()), piece="mask"))
+        return made
 
     def _load(self, event: OpEvent, cursors: Cursors) -> TmaLoad:
         o = event.occurrence
@@ -420,7 +445,7 @@ class Sm90:
         out.append(Define(name="q_row", text=f"tile_row + own * {at.of_instance}"))
         return (
             *out,
-            *masked(self.schedule, "q_row", at.of_instance, keys),
+            *masked(self.schedule, "q_row", at.of_instance, keys, merged=False),
             *tile_values(self.schedule),
         )
 
@@ -526,7 +551,8 @@ class Sm90:
             declare=tuple(Define(name=a, text=b) for a, b in declare),
             launch=(*limits(s), *(Define(name=a, text=b) for a, b in launch)),
             tiles=tile_scheduler(s, at),
-            inputs=(*inputs(s.features), *counter(s)),
+            inputs=(*inputs(s.features), *captured(s), *counter(s)),
+            modifiers=s.modifiers,
             mbarriers=mbarriers,
             head_dim=s.head_dim,
             head_dim_v=s.head_dim_v,
