@@ -33,10 +33,13 @@ class Emulator:
     """A GPU of `target` in which the same `seed` gives the same run, bit for bit.
 
     `races` turns the detection of races on (it costs time); CTAs run on `processes` processes.
+    `perturb` names approximations (`machine.APPROXIMATIONS`) whose results the seed displaces within
+    the bounds that PTX gives: outputs that change are those that another GPU may give otherwise.
     """
 
     target: str
     seed: int = 0
+    perturb: tuple[str, ...] = ()
     races: bool = True
     processes: int = 1
     progress: Progress | None = None
@@ -117,6 +120,7 @@ class Function:
             params=list(launch.params),
             memory=[(r.address, r.size_bytes, r.name, True) for r in regions],
             seed=self.emulator.seed,
+            perturb=self.emulator.perturb,
             races=self.emulator.races,
             processes=self.emulator.processes,
             progress=self.emulator.progress,

@@ -7,7 +7,7 @@ import ctypes
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from fa4gen.diag import error
 from fa4gen.emulator.build import machine_library
@@ -25,6 +25,11 @@ SMEM_LIMIT_BYTES = (
 MAX_CLUSTER, MAX_THREADS = 16, 1024  # with the non-portable size; CUDA programming guide
 MAX_FAULTS = 256
 SPIN_LIMIT = 5_000_000  # warp instructions without a store, arrival or completion by anybody
+
+
+# What PTX bounds and does not define: ex2.approx (2 ulp), lg2.approx (2^-22), rcp.approx (1 ulp), and
+# the order and rounding of wgmma's sums. In the order of PERTURB_* in vm/program.h.
+APPROXIMATIONS = ("ex2", "lg2", "rcp", "wgmma")
 
 
 class _Range(ctypes.Structure):
@@ -52,6 +57,8 @@ class _Launch(ctypes.Structure):
         ("program", _Program),
         *((n, ctypes.c_uint32 * 3) for n in ["grid", "block", "cluster"]),
         ("seed", ctypes.c_uint64),
+        ("perturb", ctypes.c_uint32),
+        ("pad", ctypes.c_uint32),
         ("races", ctypes.c_int32),
         ("nranges", ctypes.c_int32),
         ("ranges", ctypes.c_void_p),
@@ -80,6 +87,7 @@ def run(
     params: Sequence[bytes] = (),
     memory: Sequence[tuple[int, int, str, bool]] = (),
     seed: int = 0,
+    perturb: Collection[str] = (),
     races: bool = True,
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
@@ -95,6 +103,7 @@ def run(
         memory: what global memory the kernel may touch: address, bytes, name, and whether it holds
             values before the launch. None given: every address is allowed.
         seed: chooses the interleaving and when asynchronous operations take effect.
+        perturb: names of APPROXIMATIONS whose results the seed displaces, within their bounds.
         races: whether happens-before is checked.
         processes: how many workers run clusters at once, as threads.
         progress: called with CTAs done and CTAs in all.
@@ -113,6 +122,7 @@ def run(
         )
     launch, kept = _launch(program, kernel, params)
     launch.grid[:], launch.block[:], launch.cluster[:] = grid, block, cluster
+    launch.perturb = sum(1 << n for n, name in enumerate(APPROXIMATIONS) if name in perturb)
     launch.seed, launch.races, launch.spin_limit = seed, int(races), SPIN_LIMIT
     ranges = _ranges(memory, races, kept)
     launch.nranges, launch.ranges = len(memory), ctypes.addressof(ranges)

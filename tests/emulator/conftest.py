@@ -43,6 +43,7 @@ def execute() -> Execute:
         cluster: tuple[int, int, int] = (1, 1, 1),
         smem: int = 65536,
         seed: int = 0,
+        perturb: tuple[str, ...] = (),
         races: bool = True,
         processes: int = 1,
         initialised: bool = True,
@@ -69,6 +70,7 @@ def execute() -> Execute:
             if not maps
             else (),
             seed=seed,
+            perturb=perturb,
             races=races,
             processes=processes,
         )

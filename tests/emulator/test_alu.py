@@ -8,6 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from fa4gen.emulator.report import Report
+
 EDGES = (0, 1, 2, 31, 32, 33, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 FLOATS = (
     0.0, -0.0, 1.0, -1.0, 1.5, 3.0, 1e-45, -1e-45, 1e-40, 1.17549435e-38, 3.4e38, -3.4e38,
@@ -349,3 +351,39 @@ def test_conversions_between_float_and_integer(execute) -> None:
     assert down.tolist() == [16777216, 4294967040, 2147483648, 7]
     near = apply(execute, "cvt.rn.f32.s32 %r9, %r6;", n, n, n).view(np.float32)
     assert near.tolist() == [16777216, -1, -2147483648, 7]
+
+
+@pytest.mark.parametrize(
+    ("opcode", "name", "bound"),
+    [
+        ("ex2.approx.ftz.f32", "ex2", lambda x: 2.0**-22 * 2.0**x),
+        ("rcp.approx.ftz.f32", "rcp", lambda x: 2.0**-23 / x),
+        ("lg2.approx.ftz.f32", "lg2", lambda x: 2.0**-22 * max(1.0, abs(math.log2(x)))),
+    ],
+)
+def test_an_approximation_is_displaced_within_its_bound(
+    execute: Callable[..., Report], opcode: str, name: str, bound: Callable[[float], float]
+) -> None:
+    """By name alone, alike for the same operand, both ways, and another way by another seed."""
+    x = np.linspace(0.25, 5.0, 32, dtype=np.float32)
+    x[1] = x[0]
+    body = f"""
+    mul.wide.u32 %rd2, %r1, 4; add.s64 %rd3, %rd0, %rd2; add.s64 %rd4, %rd1, %rd2;
+    ld.global.b32 %r2, [%rd3]; {opcode} %r3, %r2; st.global.b32 [%rd4], %r3;
+    """
+
+    def run(perturb: tuple[str, ...], seed: int = 0) -> np.ndarray:
+        out = np.zeros(32, np.float32)
+        execute(body, x, out, perturb=perturb, seed=seed)
+        return out.astype(np.float64)
+
+    plain, moved = run(()), run((name,))
+    off = moved - plain
+    assert np.array_equal(run(("wgmma",)), plain)
+    assert np.array_equal(run((name,)), moved)
+    assert not np.array_equal(run((name,), seed=1), moved)
+    assert off[0] == off[1]
+    assert (off > 0).any()
+    assert (off < 0).any()
+    limits = np.array([bound(float(v)) for v in x]) + np.spacing(np.abs(plain).astype(np.float32))
+    assert (np.abs(off) <= limits).all()

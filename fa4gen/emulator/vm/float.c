@@ -137,12 +137,7 @@ static void exp2_lanes(u32* d, const u32* a, int ftz) {
   }
 }
 
-void approximate(int op, u32 mods, u32* d, const u32* a) {
-  int ftz = mods & FTZ;
-  if (op == OP_EX2_F32) {
-    exp2_lanes(d, a, ftz);
-    return;
-  }
+static void others(int op, int ftz, u32* d, const u32* a) {
   LANES {
     u32 v = ftz ? flush(a[l]) : a[l];
     double x = f_of(v), y = 0;
@@ -158,6 +153,27 @@ void approximate(int op, u32 mods, u32* d, const u32* a) {
     if ((o & 0x7fffffff) > 0x7f800000u) o = 0x7fffffff;
     d[l] = ftz ? flush(o) : o;
   }
+}
+
+/* the largest errors that the PTX manual names: 2 ulp, 2^-22 (of the value outside (0.5, 2)), 1 ulp */
+static void displace(int op, u32* d, const u32* a) {
+  LANES {
+    double y = f_of(d[l]), x = f_of(a[l]), size = fabs(y);
+    if (!isfinite(y) || y == 0) continue;
+    double bound = op == OP_EX2_F32 ? size * 0x1p-22 : op == OP_RCP_F32 ? size * 0x1p-23 : 0x1p-22;
+    if (op == OP_LG2_F32 && !(x > 0.5 && x < 2)) bound *= size;
+    d[l] = u_of(perturb((float)y, bound, (u64)op << 32 | a[l]));
+  }
+}
+
+void approximate(int op, u32 mods, u32* d, const u32* a) {
+  int ftz = mods & FTZ;
+  u32 given[32], which = op == OP_EX2_F32 ? PERTURB_EX2 : op == OP_LG2_F32 ? PERTURB_LG2 : 0;
+  if (op == OP_RCP_F32) which = PERTURB_RCP;
+  memcpy(given, a, sizeof given);
+  if (op == OP_EX2_F32) exp2_lanes(d, a, ftz);
+  else others(op, ftz, d, a);
+  if (perturbs(which)) displace(op, d, given);
 }
 
 /* ---- half precision ---- */

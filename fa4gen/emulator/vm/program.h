@@ -53,10 +53,13 @@ typedef struct {
   i32 uses_wgmma;
 } Program;
 
+enum { PERTURB_EX2 = 1, PERTURB_LG2 = 2, PERTURB_RCP = 4, PERTURB_WGMMA = 8 };
+
 typedef struct {
   Program program;
   u32 grid[3], block[3], cluster[3];
   u64 seed;
+  u32 perturb, pad; /* PERTURB_*: what may differ from the result computed here */
   i32 races, nranges;
   Range* ranges;
   u64 spin_limit;

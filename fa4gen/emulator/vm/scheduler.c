@@ -344,6 +344,7 @@ static void one_cluster(Launch* L, u64 index, u64* counts, int depth) {
 /* a worker: takes clusters until none are left. Several may run at once, in threads of their own. */
 __attribute__((visibility("default"))) int run_launch(Launch* L) {
   u64* counts = calloc((size_t)L->program.count + 1, 8);
+  perturb_launch(L);
   while (!L->stop) {
     u64 k = __atomic_fetch_add(&L->next_cluster, 1, __ATOMIC_RELAXED);
     if (k >= clusters(L)) break;

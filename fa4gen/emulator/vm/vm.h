@@ -281,6 +281,9 @@ i32 bfind(u32 v, int sign, int shiftamt);
 void alu(Warp*, const Ins*, u32 exec);
 void float_modified(const Ins*, u32* d, const u32* a, const u32* b, const u32* c);
 void approximate(int op, u32 mods, u32* d, const u32* a);
+void perturb_launch(const Launch* L);
+int perturbs(u32 which);
+float perturb(float y, double bound, u64 operands); /* y less or more `bound` */
 void half_arithmetic(const Ins*, u32* d, const u32* a, const u32* b, const u32* c);
 void convert(const Ins*, void* d, const void* a);
 void convert_pack(const Ins*, u32* d, const u32* a, const u32* b);

@@ -1,5 +1,6 @@
 /* The Hopper tensor core: wgmma, executed warp by warp (each owns 16 rows), at issue or at the thread's wait.
  */
+#include <math.h>
 #include <stdlib.h>
 #include "vm.h"
 
@@ -58,6 +59,12 @@ static void issue(Warp* w, const Ins* i, u32 exec) {
   async_issue(c, op, P_WGMMA);
 }
 
+static u32 bits_of(float f) {
+  u32 v;
+  memcpy(&v, &f, 4);
+  return v;
+}
+
 static void register_operand(const Warp* w, const Ins* i, const Operand* a, float* out) {
   const i32* regs = w->cta->cluster->program->ext + i->ext + i->n;
   int k = 32 / a->elem_bytes;
@@ -87,7 +94,7 @@ static void register_operand(const Warp* w, const Ins* i, const Operand* a, floa
 }
 
 void wgmma_complete(Cluster* c, Async* op) {
-  static __thread float A[16 * 32], B[32 * 256], D[16 * 256];
+  static __thread float A[16 * 32], B[32 * 256], D[16 * 256], M[16 * 256];
   Warp* w = op->warp;
   const Ins* i = (const Ins*)(uintptr_t)op->a;
   Operand a, b;
@@ -99,6 +106,12 @@ void wgmma_complete(Cluster* c, Async* op) {
   else if (!operand_gather(c, w, op->pc, -1, &a, A, 0, k)) return;
   if (!operand_gather(c, w, op->pc, -1, &b, B, 1, pitch)) return;
   multiply(D, A, B, 16, pitch, k, pitch);
+  int displaced = perturbs(PERTURB_WGMMA);
+  if (displaced) {
+    for (int n = 0; n < 16 * k; n++) A[n] = fabsf(A[n]);
+    for (int n = 0; n < k * pitch; n++) B[n] = fabsf(B[n]);
+    multiply(M, A, B, 16, pitch, k, pitch);
+  }
   const i32* regs = c->program->ext + i->ext;
   int half = i->mods >> 24 & 1;
   for (int r = 0; r < i->n; r++) {
@@ -114,6 +127,9 @@ void wgmma_complete(Cluster* c, Async* op) {
         continue;
       }
       memcpy(&old, &d[l], 4);
+      float base = op->d ? old : 0;
+      if (displaced) /* sums in any order and of any rounding; the bound is a quarter of 16 roundings' */
+        v = perturb(v, 0x1p-22 * (fabsf(base) + M[row * pitch + col]), (u64)d[l] << 32 | bits_of(v));
       v = op->d ? old + v : v;
       memcpy(&d[l], &v, 4);
     }
