@@ -33,8 +33,8 @@ class Emulator:
     """A GPU of `target` in which the same `seed` gives the same run, bit for bit.
 
     `races` turns the detection of races on (it costs time); CTAs run on `processes` processes.
-    `perturb` names approximations (`machine.APPROXIMATIONS`) whose results the seed displaces within
-    the bounds that PTX gives: outputs that change are those that another GPU may give otherwise.
+    `perturb` names approximations (`machine.APPROXIMATIONS`) whose results the seed displaces to
+    the bounds that PTX gives: outputs that change are those that a GPU may give otherwise.
     """
 
     target: str

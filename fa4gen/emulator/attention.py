@@ -7,6 +7,7 @@ no gradient.
 A result is right if, against float64 on the stored inputs, its largest error is at most `MAX`
 times that of plain PyTorch in the stored type plus `FLOOR`, its root-mean-square error at most
 `RMS` times (gradients: `GRADIENT` times both), and it holds no NaN or infinity of its own.
+docs/values.md says how this compares with PyTorch's fused attention, and why.
 """
 
 from dataclasses import dataclass

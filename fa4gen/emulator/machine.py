@@ -27,8 +27,8 @@ MAX_FAULTS = 256
 SPIN_LIMIT = 5_000_000  # warp instructions without a store, arrival or completion by anybody
 
 
-# What PTX bounds and does not define: ex2.approx (2 ulp), lg2.approx (2^-22), rcp.approx (1 ulp), and
-# the order and rounding of wgmma's sums. In the order of PERTURB_* in vm/program.h.
+# What PTX bounds and does not define: ex2.approx (2 ulp), lg2.approx (2^-22), rcp.approx (1 ulp),
+# and the order and rounding of wgmma's sums. In the order of PERTURB_* in vm/program.h.
 APPROXIMATIONS = ("ex2", "lg2", "rcp", "wgmma")
 
 

@@ -194,6 +194,14 @@ def test_wgmma_multiplies(execute, n, a_major, b_major, registers) -> None:
     assert not report.faulty, report
     want = 2 * (a.double() @ b.double().T)
     assert (torch.tensor(out).double() - want).abs().max() < 1e-4 * want.abs().max()
+    moved = np.full((64, n), np.nan, np.float32)
+    execute(
+        text, data.view(np.uint32), moved, rows, threads=128, target="sm_90a", perturb=("wgmma",)
+    )
+    bound = 3 * 2.0**-22 * (a.double().abs() @ b.double().abs().T)  # of two sums, the second on top
+    off = torch.tensor(moved).double() - torch.tensor(out).double()
+    assert off.abs().max() > 0
+    assert (off.abs() <= bound + 2.0**-23 * want.abs()).all()
 
 
 SHAPES = {
