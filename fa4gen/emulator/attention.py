@@ -101,6 +101,29 @@ def attend(
     problem: AttentionProblem, q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor"
 ) -> "tuple[torch.Tensor, torch.Tensor]":
     """Output and LSE, computed in the tensors' own type, step by step."""
+    scores, v = _scores(problem, q, k, v)
+    lse = scores.logsumexp(-1)
+    blind = (lse == float("-inf"))[..., None]
+    weights = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+    return (weights[..., : problem.seqlen_k] @ v).transpose(1, 2), lse
+
+
+def fuse(
+    problem: AttentionProblem, q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor"
+) -> "torch.Tensor":
+    """The output with the roundings of PyTorch's fused kernels: of exponentials relative to the
+    row's own maximum, and of the result."""
+    scores, values = _scores(problem, q.double(), k.double(), v.double())
+    weights = (scores - scores.amax(-1, keepdim=True)).exp().nan_to_num(0.0)
+    total = weights.sum(-1, keepdim=True)
+    rounded = weights[..., : problem.seqlen_k].to(q.dtype).double()
+    return (rounded @ values / total).nan_to_num(0.0).to(q.dtype).transpose(1, 2)
+
+
+def _scores(
+    problem: AttentionProblem, q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor"
+) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Masked scores (batch, heads, seqlen_q, keys and the sink), and values for each head."""
     import torch
 
     ratio = problem.heads // problem.heads_kv
@@ -111,10 +134,7 @@ def attend(
     if problem.sinks:
         sink = sinks(problem).to(q.dtype)[None, :, None, None].expand(*scores.shape[:3], 1)
         scores = torch.cat((scores, sink), -1)
-    lse = scores.logsumexp(-1)
-    blind = (lse == float("-inf"))[..., None]
-    weights = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
-    return (weights[..., : problem.seqlen_k] @ v).transpose(1, 2), lse
+    return scores, v
 
 
 def modified(problem: AttentionProblem, scores: "torch.Tensor") -> "torch.Tensor":
@@ -187,6 +207,13 @@ def judge_forward(
             )
         )
     return verdicts
+
+
+def judge_fused(problem: AttentionProblem, inputs: Inputs, out: "torch.Tensor") -> Verdict:
+    """A stricter verdict: beside the fused kernels' roundings, of kernels with the same ones."""
+    qkv = (inputs.q, inputs.k, inputs.v)
+    exact, _ = attend(problem, *(t.double() for t in qkv))
+    return _judge("out, beside fused,", out, exact, fuse(problem, *qkv), MAX, RMS)
 
 
 def exact_forward(problem: AttentionProblem, inputs: Inputs) -> "tuple[torch.Tensor, torch.Tensor]":

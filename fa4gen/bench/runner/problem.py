@@ -93,7 +93,10 @@ def reference(
     pairs = pairs or [(b, h) for b in range(case["batch"]) for h in range(case["heads"])]
     o = torch.zeros(len(pairs), sq, case["head_dim_v"], dtype=torch.float64, device=q.device)
     lse = torch.full((len(pairs), sq), -math.inf, dtype=torch.float64, device=q.device)
-    hidden = _hidden(torch, q, case)
+    hidden = None
+    if case["causal"]:
+        rows = torch.arange(sq, device=q.device)[:, None] + (sk - sq)
+        hidden = torch.arange(sk, device=q.device)[None, :] > rows
     for n, (b, h) in enumerate(pairs if sk else []):
         s = q[b, :, h].double() @ k[b, :, h // ratio].double().T * softmax_scale(case)
         if hidden is not None:
@@ -102,35 +105,6 @@ def reference(
         p = torch.exp(s - torch.where(lse[n] == -math.inf, 0.0, lse[n])[:, None])
         o[n] = p @ v[b, :, h // ratio].double()
     return o, lse
-
-
-def plain(
-    torch: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    case: dict[str, Any],
-    pairs: list[tuple[int, int]] | None = None,
-) -> Any:
-    """Attention step by step in the tensors' own type, as plain PyTorch code has it: o as above."""
-    ratio = case["heads"] // case["heads_kv"]
-    pairs = pairs or [(b, h) for b in range(case["batch"]) for h in range(case["heads"])]
-    hidden, made = _hidden(torch, q, case), []
-    for b, h in pairs:
-        s = (q[b, :, h] @ k[b, :, h // ratio].T) * softmax_scale(case)
-        if hidden is not None:
-            s = s.masked_fill(hidden, -math.inf)
-        made.append(s.softmax(-1).nan_to_num(0.0) @ v[b, :, h // ratio])
-    return torch.stack(made)
-
-
-def _hidden(torch: Any, q: Any, case: dict[str, Any]) -> Any:
-    """Which keys a query does not see (sq, sk); None: it sees all."""
-    sq, sk = case["seqlen_q"], case["seqlen_k"]
-    if not case["causal"]:
-        return None
-    rows = torch.arange(sq, device=q.device)[:, None] + (sk - sq)
-    return torch.arange(sk, device=q.device)[None, :] > rows
 
 
 class Call:
