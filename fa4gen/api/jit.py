@@ -49,7 +49,9 @@ def candidate_of(file: Path, options: Options) -> Candidate:
 
         schedule, sources = load_with_sources(file)
         serves = {k: list(v) for k, v in schedule.serves.items()}
-        about = {"name": schedule.name, "target": schedule.target, "kernel": schedule.kernel}
+        about: dict[str, Any] = {"name": schedule.name, "target": schedule.target}
+        about["kernel"] = schedule.kernel
+        about["always"] = sorted(schedule.features)  # without being asked for
         return about | {"serves": serves}, sources
 
     made = _kept("serves", file, {}, make, options)
@@ -64,6 +66,7 @@ def candidate_of(file: Path, options: Options) -> Candidate:
         features=tuple(serves.get("features", ())),
         origin=str(file),
         kernel=made["kernel"],
+        always=tuple(made["always"]),
     )
 
 

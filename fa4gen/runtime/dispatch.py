@@ -23,7 +23,8 @@ Served = tuple[str, str, str, tuple[int, int], bool]
 class Candidate:
     """A schedule, or a kernel of a pack, and the problems that it serves.
 
-    A schedule serves each of its `features` on or off; a kernel was built with all of its own.
+    A schedule serves each of its `features` on or off, but for those that are `always` on; a kernel
+    was built with all of its own.
 
     `head_dims_v` may be empty: V is as wide as Q. `shared_object` is empty for a schedule, which is
     compiled on first use; `origin` is the file to name in messages.
@@ -37,6 +38,7 @@ class Candidate:
     causal: tuple[bool, ...]
     origin: str
     features: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
     shared_object: str = ""
     kernel: str = "attention_forward"
 
@@ -48,7 +50,7 @@ class Candidate:
     @property
     def least(self) -> frozenset[str]:
         """Features without which it serves nothing."""
-        return frozenset(self.features if self.shared_object else ())
+        return frozenset(self.features if self.shared_object else self.always)
 
     @property
     def most(self) -> frozenset[str]:

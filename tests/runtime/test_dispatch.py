@@ -72,3 +72,12 @@ def test_what_nothing_serves_says_why_not() -> None:
     with pytest.raises(Fa4genError, match="FA0805") as caught:
         find([make_layer("l", [candidate("a", (128,), dtypes=("fp16",))])], D64)
     assert "a (l): dtype is fp16, head_dim is 128" in caught.value.diagnostics[0].why
+
+
+def test_a_schedule_over_lists_serves_nothing_else_and_shares_nothing() -> None:
+    plain = candidate("plain", features=("window", "score_mod"))
+    lists = candidate("lists", features=("block_list", "score_mod"), always=("block_list",))
+    layers = [make_layer("both", [plain, lists])]
+    assert find(layers, D64).name == "plain"
+    assert find(layers, replace(D64, features=("score_mod",))).name == "plain"
+    assert find(layers, replace(D64, features=("block_list", "score_mod"))).name == "lists"
