@@ -20,6 +20,8 @@ from types import MappingProxyType
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the damages are shared with the tests
 
+from emulator_peers import environment  # noqa: E402
+
 from fa4gen.diag import Fa4genError  # noqa: E402
 from fa4gen.driver import check  # noqa: E402
 from fa4gen.emulate import emulate  # noqa: E402
@@ -73,6 +75,23 @@ def judge(schedule: str, mutant: Mutant, path: Path, seeds: list[int]) -> dict[s
     return {**row, "verdict": "survivor" if wrong else "right", "runs": runs, "wrong": wrong[:3]}
 
 
+def summary(rows: list[dict[str, object]]) -> dict[str, object]:
+    """By schedule: how many are refused, by which first code; what is accepted, and how it ran."""
+    out: dict[str, object] = {"environment": environment()}
+    for schedule in dict.fromkeys(str(r["schedule"]) for r in rows):
+        own = [r for r in rows if r["schedule"] == schedule]
+        refused = [r["codes"] for r in own if r["verdict"] == "refused"]
+        out[schedule] = {
+            "mutants": len(own),
+            "refused": len(refused),
+            "codes": dict(Counter(c for codes in refused for c in codes[:1])),  # type: ignore[index]
+            "right": [r["mutant"] for r in own if r["verdict"] == "right"],
+            "survivors": [r["mutant"] for r in own if r["verdict"] == "survivor"],
+            "emulated_runs": sum(int(str(r.get("runs", 0))) for r in own),
+        }
+    return out
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("schedules", nargs="*", default=list(SHIPPED))
@@ -91,7 +110,7 @@ def main() -> int:
                 if row["verdict"] == "survivor":
                     print(*row["wrong"], sep="\n", flush=True)
             if given.json:
-                given.json.write_text(json.dumps(rows, indent=1) + "\n")
+                given.json.write_text(json.dumps(summary(rows), indent=1) + "\n")
     counts = Counter(str(r["verdict"]) for r in rows)
     runs = sum(int(str(r.get("runs", 0))) for r in rows)
     print(

@@ -5,10 +5,12 @@ accepted.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from fa4gen.diag import Diagnostic, Fa4genError
+from fa4gen.driver import check
 from fa4gen.scheduler.check_counts import check_counts
 from fa4gen.scheduler.check_program import prove
 from tests.pipelines.counterexamples import empty_tile, parity_restarts, warps_of_a_role
@@ -179,8 +181,14 @@ def tail_waits(fixed: bool) -> Pipeline:
     return pipe(Role("load", **same(*FILL), end=(free("e"), free("e"))), Role("mma", **use))
 
 
+def more_than_there_are(fixed: bool) -> Pipeline:
+    """B116: the producer goes on loading, a ring ahead, when there are no more tiles."""
+    extra = () if fixed else (free("e"), load("f", W("x", b=1), name="k")) * 2
+    return pipe(Role("load", **same(*FILL), end=extra), Role("mma", **same(*USE)))
+
+
 def past_the_last_tile(fixed: bool) -> Pipeline:
-    """B116: the producer still copies when everyone has gone."""
+    """B116 again: a copy is still at work when everyone has gone."""
     store = issue("store", R("x"), name="copy")
     role = Role("load", **same(touch(W("x"), name="fill"), fence(), store, pending("store", 1)))
     end = (pending("store", 0),) if fixed else ()
@@ -288,6 +296,13 @@ CASES = [
         names=("`e`", "`mma`"),
     ),
     Case(
+        source="cutlass#2944 (B116), loads",
+        faulty=more_than_there_are(False),
+        repaired=more_than_there_are(True),
+        codes=("FA0315",),
+        names=("`k`", "`load`", "issued in the end"),
+    ),
+    Case(
         source="cutlass#2944 (B116)",
         faulty=past_the_last_tile(False),
         repaired=past_the_last_tile(True),
@@ -306,3 +321,22 @@ def test_the_faulty_one_is_refused_and_the_repaired_one_accepted(case: Case) -> 
     for name in case.names:
         assert name in said, said
     assert not errors(case.repaired), [d.render() for d in errors(case.repaired)]
+
+
+SHIPPED = Path(__file__).parents[2] / "schedules"
+
+
+def test_a_block_of_eight_keys_is_refused_with_its_reason() -> None:
+    """triton#8932 (B128): a compiler's crash there."""
+    with pytest.raises(Fa4genError) as caught:
+        check(SHIPPED / "fwd_hd128.yaml", settings={"tile_n": "8"})
+    said = "\n".join(d.render() for d in caught.value.diagnostics)
+    assert "`pv`" in said
+    assert "sums" in said
+
+
+@pytest.mark.parametrize("name", ["fwd_hd128", "fwd_hd128_sm90"])
+def test_two_loops_of_a_role_are_accepted(name: str) -> None:
+    """triton#9728 (B129): blocks with a mask in one loop, blocks without in another."""
+    program = check(SHIPPED / f"{name}.yaml", settings={"causal": "true"}).program.value
+    assert any(len(r.segments) > 1 for r in program.roles)
