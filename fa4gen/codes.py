@@ -48,6 +48,7 @@ _TITLES = {
     "FA0110": "a schedule that extends itself",
     "FA0111": "a file that cannot be read",
     "FA0112": "no such setting or variant",
+    "FA0113": "no axis of a search",
     "FA0201": "an operation that does not exist",
     "FA0202": "a buffer that does not exist",
     "FA0203": "a role that does not exist",

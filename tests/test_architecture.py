@@ -39,11 +39,12 @@ MAY_IMPORT = {  # besides itself
     "build": COMPILER,
     "show": COMPILER,
     "emulate": COMPILER,
+    "analyze": COMPILER | {"build"},
     "api": COMPILER,
     "bench": COMPILER | {"build"},
     "integrations": COMPILER | {"api"},
     "docs": COMPILER | {"bench", "__init__"},
-    "cli": COMPILER | {"api", "bench", "build", "show", "emulate", "docs"},
+    "cli": COMPILER | {"analyze", "api", "bench", "build", "docs", "emulate", "show"},
     "__init__": {"diag", "api"},
     "__main__": {"cli"},
 }

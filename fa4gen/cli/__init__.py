@@ -14,6 +14,7 @@ from fa4gen.api import verbs
 from fa4gen.diag import Fa4genError
 
 from .about import list_arguments, list_verb, schema_verb
+from .analyze import analyze_arguments, analyze_verb
 from .arguments import (
     OK,
     REFUSED,
@@ -74,6 +75,11 @@ VERBS = {
         help="run the kernel in the emulator: values, races, hangs",
         arguments=emulate_arguments,
         run=emulate_verb,
+    ),
+    "analyze": Verb(
+        help="the load of each unit, the loop's bound and calls, modelled",
+        arguments=analyze_arguments,
+        run=analyze_verb,
     ),
     "explain": Verb(
         help="what an error code means, or why a schedule is sound",

@@ -16,6 +16,7 @@ from .phrases import NAME
 from .reader import Map, Node, Scalar, read
 
 SETTING = "--set"
+CHANGES = ("variants", "search")  # sections of patches, whose nulls wait until they are applied
 
 
 def read_family(path: Path, bag: Bag) -> Map:
@@ -52,9 +53,7 @@ def apply_settings(
         if key in (*PROBLEM, *FEATURES) and isinstance(value, Scalar):
             problem[key] = value
             continue
-        path = key.split(".")
-        if path[0] not in ROOT.keys or path[0] in ("serves", "extends", "variants"):
-            path = ["params", *path]
+        path = _path(key)
         if not _settable(tree, path):
             _unknown(tree, key, value.span, bag)
             continue
@@ -70,10 +69,38 @@ def merge(base: Map, patch: Map) -> Map:
         if isinstance(value, Scalar) and value.value is None:
             entries.pop(key.text, None)
         elif old and isinstance(old[1], Map) and isinstance(value, Map) and not _is_choice(value):
-            entries[key.text] = (key, merge(old[1], value))
+            combined = overlaid if key.text in CHANGES else merge
+            entries[key.text] = (key, combined(old[1], value))
         else:
             entries[key.text] = (key, value)
     return Map(entries=tuple(entries.values()), span=patch.span)
+
+
+def overlaid(first: Map, second: Map) -> Map:
+    """Two patches as one: `second` over `first`, and a null stays, to take the key away later."""
+    entries = {k.text: (k, v) for k, v in first.entries}
+    for key, value in second.entries:
+        old = entries.get(key.text, (key, value))[1]
+        both = isinstance(old, Map) and isinstance(value, Map) and key.text in entries
+        if both and isinstance(old, Map) and isinstance(value, Map) and not _is_choice(value):
+            value = overlaid(old, value)
+        entries[key.text] = (key, value)
+    return Map(entries=tuple(entries.values()), span=second.span)
+
+
+def nested(key: str, value: Node) -> Map:
+    """The patch that `--set key=value` makes: a parameter, or a path into a section."""
+    tree = value
+    for name in reversed(_path(key)):
+        tree = Map(entries=((Scalar(text=name, span=value.span), tree),), span=value.span)
+    assert isinstance(tree, Map)
+    return tree
+
+
+def _path(key: str) -> list[str]:
+    path = key.split(".")
+    outside = path[0] not in ROOT.keys or path[0] in ("serves", "extends", *CHANGES)
+    return ["params", *path] if outside else path
 
 
 def _is_choice(value: Map) -> bool:

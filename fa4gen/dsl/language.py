@@ -411,5 +411,8 @@ ROOT = Record(
         "variants": Key(
             shape=Table(what="`variants`", entry=Anything()), doc="named changes, for `--variant`"
         ),
+        "search": Key(
+            shape=Anything(), doc="choices that `fa4gen explore` combines: values, or named changes"
+        ),
     },
 )
