@@ -42,9 +42,10 @@ MAY_IMPORT = {  # besides itself
     "analyze": COMPILER | {"build"},
     "api": COMPILER,
     "bench": COMPILER | {"build"},
+    "explore": COMPILER | {"analyze", "bench", "build"},
     "integrations": COMPILER | {"api"},
     "docs": COMPILER | {"bench", "__init__"},
-    "cli": COMPILER | {"analyze", "api", "bench", "build", "docs", "emulate", "show"},
+    "cli": COMPILER | {"analyze", "api", "bench", "build", "docs", "emulate", "explore", "show"},
     "__init__": {"diag", "api"},
     "__main__": {"cli"},
 }

@@ -58,6 +58,21 @@ def timed_shapes(lengths: Iterable[int] = (1024, 4096, 16384)) -> list[Case]:
     ]
 
 
+def grouped_shapes(length: int = 8192) -> list[Case]:
+    """Shapes whose tiles differ in how their heads share K and V: MHA, GQA 64/8, MQA."""
+    heads = ((16, 16), (64, 8), (16, 1))
+    return [
+        {
+            "batch": max(1, TIMED_TOKENS * TIMED_HEADS // (n * length)),
+            "heads": n,
+            "heads_kv": kv,
+            "seqlen_q": length,
+            "seqlen_k": length,
+        }
+        for n, kv in heads
+    ]
+
+
 HOST_SHAPES: tuple[Case, ...] = (
     {"batch": 1, "heads": 2, "heads_kv": 2, "seqlen_q": 128, "seqlen_k": 128},  # no device time
 )

@@ -25,9 +25,10 @@ def make_kit(
     options: Options,
     *,
     peers_folder: Path | None = None,
-    extra_cases: Sequence[Case] = (),
+    only_cases: Sequence[Case] = (),
 ) -> Path:
-    """Writes a kit that checks these kernels on all shapes that they serve, and times them.
+    """Writes a kit that checks these kernels on all shapes that they serve, and times them; or for
+    `only_cases`.
 
     Peers' kernels come from `peers_folder` (see `peers`). Raises `Fa4genError`: see `write_kit`.
     """
@@ -38,7 +39,7 @@ def make_kit(
     return write_kit(
         folder,
         kernels=[*kernels, *(KitKernel(**fields) for fields in theirs)],  # type: ignore[arg-type]
-        cases=[*cases([k.entry() for k in kernels]), *extra_cases],
+        cases=only_cases or cases([k.entry() for k in kernels]),
         runner=results.RUNNER,
         about=results.provenance(),
         options=options,
@@ -68,6 +69,15 @@ def run_here(
             fix="run it where torch sees a GPU; `--kit DIR` writes what that machine needs",
         )
     return record
+
+
+def has_gpu() -> bool:
+    """Whether NVIDIA's driver sees a GPU on this machine."""
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0 and "GPU" in done.stdout
 
 
 def keep_results(out: Path, results_folder: Path) -> tuple[Path, str]:

@@ -37,6 +37,7 @@ from .check import check_verb
 from .docs import docs_arguments, docs_verb
 from .emulate import emulate_arguments, emulate_verb
 from .explain import explain_arguments, explain_verb
+from .explore import explore_arguments, explore_verb
 
 __all__ = ["OK", "REFUSED", "USAGE", "main"]
 
@@ -80,6 +81,11 @@ VERBS = {
         help="the load of each unit, the loop's bound and calls, modelled",
         arguments=analyze_arguments,
         run=analyze_verb,
+    ),
+    "explore": Verb(
+        help="the variants of a schedule's search: checked, ranked, compiled, timed",
+        arguments=explore_arguments,
+        run=explore_verb,
     ),
     "explain": Verb(
         help="what an error code means, or why a schedule is sound",

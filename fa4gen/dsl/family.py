@@ -53,11 +53,8 @@ def apply_settings(
         if key in (*PROBLEM, *FEATURES) and isinstance(value, Scalar):
             problem[key] = value
             continue
-        path = _path(key)
-        if not _settable(tree, path):
-            _unknown(tree, key, value.span, bag)
-            continue
-        tree = _set(tree, path, value)
+        if settable(tree, key, value.span, bag):
+            tree = _set(tree, _path(key), value)
     return tree, problem
 
 
@@ -157,6 +154,14 @@ def _value(key: str, text: str, bag: Bag) -> Node | None:
     name = f"{SETTING} {key}"
     bag.sources[name] = f"{key}: {text}"
     return read(bag.sources[name], name).get(key)
+
+
+def settable(tree: Map, key: str, at: Span, bag: Bag) -> bool:
+    """Whether a tree has what a setting would change; reports FA0112 if not."""
+    found = _settable(tree, _path(key))
+    if not found:
+        _unknown(tree, key, at, bag)
+    return found
 
 
 def _settable(tree: Map, path: list[str]) -> bool:

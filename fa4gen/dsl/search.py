@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fa4gen.diag import Bag, error
 
-from .family import nested, overlaid, read_family
+from .family import nested, overlaid, read_family, settable
 from .language import PROBLEM
 from .reader import Map, Node, Scalar, Seq, read
 from .writer import entries_text
@@ -46,17 +46,25 @@ def axes(path: str | Path, more: Mapping[str, str] | None = None) -> tuple[Axis,
     """The axes of a schedule's section `search`; `more`: axes as text (`tile_n`: `96, 112`), which
     replace those of the same name.
 
-    Raises Fa4genError: FA0113 for what is no axis, those of reading a file.
+    Raises Fa4genError: FA0113 for what is no axis, FA0112 for values of what the schedule does not
+    have, those of reading a file.
     """
     bag = Bag()
-    section = read_family(Path(path), bag).get("search")
+    tree = read_family(Path(path), bag)
+    section = tree.get("search")
     entries = section.entries if isinstance(section, Map) else ()
-    found = {k.text: _axis(k.text, v) for k, v in entries if not _null(v)}
+    nodes = {k.text: v for k, v in entries if not _null(v)}
     for key, text in (more or {}).items():
-        node = read(f"{key}: [{text}]", f"--try {key}").get(key)
-        if node is not None:
-            found[key] = _axis(key, node)
-    return tuple(found.values())
+        name = f"--try {key}"
+        bag.sources[name] = f"{key}: [{text}]"
+        node = read(bag.sources[name], name).get(key)
+        nodes |= {key: node} if node is not None else {}
+    found = tuple(_axis(key, node) for key, node in nodes.items())
+    for key, node in nodes.items():
+        if isinstance(node, Seq):
+            settable(tree, key, node.span, bag)
+    bag.raise_if_any()
+    return found
 
 
 def choices(found: Sequence[Axis]) -> list[Choice]:

@@ -35,6 +35,12 @@ def test_a_written_tree_reads_back(path: Path) -> None:
     assert plain(read(entries_text(tree), "again")) == plain(tree)
 
 
+def test_a_misspelt_axis_is_refused() -> None:
+    with pytest.raises(Fa4genError, match="FA0112") as caught:
+        axes(HOPPER, {"kv_stage": "1, 2"})
+    assert "kv_stages" in str(caught.value)
+
+
 def test_a_scalar_keeps_its_kind() -> None:
     tree = read('a: "1"\nb: 1\nc: null\nd: "null"\ne: "x: [y]"\nf: 0.5\n', "first")
     assert plain(read(entries_text(tree), "again")) == plain(tree)

@@ -23,6 +23,7 @@ from .table import rows
 
 WARM_MS, MEASURE_MS = 15.0, 25.0  # of one measurement, on the device; events resolve 0.5 us
 HOST_BATCHES, HOST_CALLS = 50, 50
+LIBRARIES = {"cudnn": "CUDNN_ATTENTION", "sdpa flash": "FLASH_ATTENTION"}
 
 
 def prepare(kit: Path) -> None:
@@ -121,9 +122,10 @@ class Bench:
         peers = [n for n, k in self.kernels.items() if k.get("peer") and serves(k, case)]
         peers = [n for n in peers if n not in unit["kernels"]]
         calls = {n: [self.call(n, t, case) for t in sets] for n in [*unit["kernels"], *peers]}
+        libraries = LIBRARIES if case.get("libraries", True) or not peers else {}
         for name in peers[:1]:
             calls[f"{name} (again)"] = calls[name]
-        for name, backend in (("cudnn", "CUDNN_ATTENTION"), ("sdpa flash", "FLASH_ATTENTION")):
+        for name, backend in libraries.items():
             calls[name] = [sdpa(torch, t["q"], t["k"], t["v"], case, [backend])[0] for t in sets]
         for name in [n for n in calls if n not in unit["kernels"]]:
             try:
@@ -151,6 +153,8 @@ class Bench:
 
         The clock drifts with power, and follows what ran before: each measurement comes after some
         untimed launches of the same kernel, and each kernel comes after each other equally often.
+        A case that is to be quick says how long (`warm_ms`, `measure_ms`), and how many of those
+        orders there are (`alternations`).
         """
         torch, case = self.torch, unit["case"]
         size = sum(t.nbytes for t in self.inputs(case)[0].values())
@@ -168,10 +172,13 @@ class Bench:
             once[name] = self.measure(work, 3)
         times: dict[str, list[float]] = {name: [] for name in calls}
         names = list(calls)
-        for order in balanced_orders(len(names), case.get("rounds", 10)):
+        warm_ms, measure_ms = case.get("warm_ms", WARM_MS), case.get("measure_ms", MEASURE_MS)
+        orders = balanced_orders(len(names), case.get("rounds", 10))
+        few = case.get("alternations", len(orders))
+        for order in orders[:: max(1, len(orders) // few)][:few]:
             for name in (names[n] for n in order):
-                self.measure(calls[name], math.ceil(WARM_MS / once[name]))
-                count = max(3, math.ceil(MEASURE_MS / once[name]))
+                self.measure(calls[name], math.ceil(warm_ms / once[name]))
+                count = max(3, math.ceil(measure_ms / once[name]))
                 times[name].append(self.measure(calls[name], count))
         return {"faults": faults, "base": base, "times_ms": times, "rows": rows(times, base, case)}
 
