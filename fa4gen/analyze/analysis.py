@@ -13,13 +13,15 @@ from fa4gen.cost.counts import Counts
 from fa4gen.cost.model import Loop, Prediction, loop_of, predict
 from fa4gen.cost.pipeline import Pipeline
 from fa4gen.cost.rates import DEVICES, Rates, rates_of
-from fa4gen.cost.tile import Load, forward_load
+from fa4gen.cost.tile import Load, tile_load
 from fa4gen.cost.waves import Problem
 from fa4gen.options import Options
 from fa4gen.runtime.report import CodeCounts
 
 from .counts import compiled_counts
 from .loop import pipeline_of
+
+FORWARD = "attention_forward"  # whose calls are modelled; of a backward, the block alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,7 @@ def analyze_member(
     loop = loop_of(pipeline, counts)
     device = DEVICES[schedule.target]
     calls = []
-    for batch, heads, length in shapes:
+    for batch, heads, length in shapes if schedule.kernel == FORWARD else ():
         problem = Problem(
             batch=batch,
             heads=heads,
@@ -103,7 +105,7 @@ def analyze_member(
     return Analysis(
         one=one,
         pipeline=pipeline,
-        load=forward_load(schedule, rates),
+        load=tile_load(schedule, rates),
         loop=loop,
         rates=rates,
         calls=tuple(calls),

@@ -18,8 +18,8 @@ def render(a: Analysis) -> str:
     rows, keys = schedule.buffer_of("s").tile
     instances = a.load.instances
     head = (
-        f"{a.one.name} for {schedule.target}: clocks of an SM for one KV block, modelled\n"
-        f"  {instances} query tile{'s' * (instances > 1)} of {rows} x {keys} keys, head dim"
+        f"{a.one.name} for {schedule.target}: clocks of an SM for one block, modelled\n"
+        f"  {instances} tile{'s' * (instances > 1)} of {rows} x {keys} scores, head dim"
         f" {schedule.head_dim}" + (f", {schedule.head_dim_v}" * (not _square(a)))
     )
     lines = [head, *_table(_units(a)), *_loop(a.loop)]

@@ -18,7 +18,7 @@ from .operations import Demands, role_cost
 from .pipeline import Event, Pipeline
 from .play import Link, Played, play
 from .rates import LANES, SUBPARTITIONS, Device, rates_of
-from .tile import forward_load
+from .tile import tile_load
 from .timed import Arc, Cycle, slowest_cycle
 from .waves import OVERLAPPED, Problem, blocks_of, makespan, order
 
@@ -90,7 +90,7 @@ def loop_of(pipeline: Pipeline, counts: Counts | None) -> Loop:
     return Loop(
         played=play(links, work),
         cycle=slowest_cycle(arcs),
-        loads={**forward_load(pipeline.schedule, demands.rates).all, **_issued(pipeline, demands)},
+        loads={**tile_load(pipeline.schedule, demands.rates).all, **_issued(pipeline, demands)},
     )
 
 

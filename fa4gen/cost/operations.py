@@ -6,11 +6,11 @@ them in proportion to what their shapes ask for (`phases`), unit by unit. What n
 alone.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fa4gen.ir.geometry import padded
-from fa4gen.ir.program import Call, RoleProgram, TmaLoad, TmaStore, Umma, Wgmma
+from fa4gen.ir.program import BulkLoad, Call, RoleProgram, TmaLoad, TmaStore, Umma, Wgmma
 from fa4gen.ir.schedule import Operation, Schedule
 
 from .counts import Counts
@@ -19,10 +19,12 @@ from .play import Piece, Work, pieces
 from .rates import LANES, SUBPARTITIONS, Rates
 from .tile import Product, fma_share, products
 
+OUTPUTS = ("lse",)  # written to global memory, without a buffer
 ROW_THREADS = 128  # threads of a warpgroup, over which a tile's rows are spread
 OVERHEAD = 110.0  # instructions of a loop beside its operations, before it is compiled: our kernels
 PACKED = 2  # results of one packed instruction on Blackwell (FFMA2, FMUL2, FADD2)
 PIECE = 32.0  # clocks of one piece of a role's work: about what a scheduler gives one warp in a row
+CROSSINGS = 4  # accesses to shared memory that wait for each other; more are in flight together
 STEP = 16  # depth of one matrix instruction
 Instructions = Mapping[str, float]  # of one warp, by unit: mufu, fma, alu, shared
 
@@ -32,31 +34,30 @@ def phases(schedule: Schedule, op: Operation) -> tuple[Instructions, ...]:
     from shapes alone: one for each result and thread."""
     rows, keys = schedule.buffer_of("s").tile
     scores = rows * keys / ROW_THREADS
-    outputs = rows * padded(schedule.head_dim_v) / ROW_THREADS
+    items = [i for i in (*op.writes, *op.updates) if i not in OUTPUTS]
+    results = sum(math.prod(schedule.buffer_of(i).tile) for i in items) / ROW_THREADS
     share, degree = fma_share(schedule)
-    match op.kind:
-        case "online_softmax":  # maximum across lanes; scale, exponential and sum
-            return ({"alu": scores + 4, "shared": 4}, {"fma": 2 * scores + 8, "mufu": scores + 2})
-        case "convert":
-            return ({"alu": scores / 2},)
-        case "scale_rows" if op.options.get("skip_when_unchanged"):
-            return ({"fma": 0.1 * outputs / PACKED, "alu": 6},)  # FA4: a tenth of them is left
-        case "scale_rows":
-            return ({"fma": outputs},)
-        case "row_max":  # three operands at a time
-            return ({"alu": scores / 2},)
-        case "rescale_factor":
-            return ({"fma": 3, "mufu": 1, "alu": 3},)
-        case "exp2_convert":
-            polynomial = scores * share * (degree + 3) / PACKED
-            fma = scores / PACKED + polynomial
-            alu = scores / 2 + scores * share
-            return ({"mufu": scores * (1 - share), "fma": fma, "alu": alu},)
-        case "row_sum":
-            return ({"fma": scores / PACKED},)
-        case "read_scale":
-            return ({"shared": 1},)
-    return ()
+    fma = scores / PACKED * (1 + share * (degree + 3))
+    exponentials = {"mufu": scores * (1 - share), "fma": fma, "alu": scores * (0.5 + share)}
+    rescale = {"fma": 0.1 * results / PACKED, "alu": 6.0}  # FA4: a tenth of them is left
+    known: dict[str, tuple[Instructions, ...]] = {
+        "online_softmax": (  # maximum across lanes; scale, exponential and sum
+            {"alu": scores + 4, "shared": 4},
+            {"fma": 2 * scores + 8, "mufu": scores + 2},
+        ),
+        "convert": ({"alu": scores / 2},),
+        "scale_rows": (rescale if op.options.get("skip_when_unchanged") else {"fma": results},),
+        "row_max": ({"alu": scores / 2},),  # three operands at a time
+        "rescale_factor": ({"fma": 3, "mufu": 1, "alu": 3},),
+        "exp2_convert": (exponentials,),
+        "row_sum": ({"fma": scores / PACKED},),
+        "read_scale": ({"shared": 1},),
+        "probabilities": ({"fma": scores, "mufu": scores},),
+        "score_gradients": ({"fma": 2 * scores},),  # less delta, times P
+        "share_tile": ({"shared": results / 8},),  # stmatrix: four 8 x 8 tiles at a time
+        "stage_sum": ({"shared": results / 4},),  # 16 bytes of each thread at a time
+    }
+    return known.get(op.kind, ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +136,7 @@ class Demands:
             case Umma() if e.part == "end":
                 p = self.products[e.stmt.operation]
                 work += self._matrix(p, e.stmt.k_end - e.stmt.k_first, 0.0)
-            case TmaLoad() if e.part == "end":
+            case TmaLoad() | BulkLoad() if e.part == "end":
                 clocks = e.stmt.tx_bytes / self.rates.l2_bytes
                 work += [(self.rates.tma_latency + clocks, {"L2 cache": clocks})]
             case TmaStore() if e.part == "end":
@@ -150,7 +151,7 @@ class Demands:
         rates = {"mufu": r.exp2, "fma": r.fma, "alu": r.alu}
         units = {u: n * LANES / (rates[u] / SUBPARTITIONS) for u, n in part.items() if u in rates}
         issued = sum(part.values())
-        crossing = part.get("shared", 0.0) * r.shuffle_latency
+        crossing = r.shuffle_latency * min(part.get("shared", 0.0), CROSSINGS)
         found = pieces({"issue slots": issued, **units}, max(issued, *units.values(), 0.0), PIECE)
         return [*found, (crossing, {})] if crossing else found
 

@@ -74,11 +74,13 @@ def products(schedule: Schedule) -> tuple[Product, ...]:
 def _product(schedule: Schedule, op: Operation) -> Product:
     result = schedule.buffer_of((*op.writes, *op.updates)[0])
     a, b = schedule.buffer_of(op.a or ""), schedule.buffer_of(op.b or "")
+    summed = a.tile[0] if "a" in op.transposed else a.tile[1]
+    instances = schedule.index.count if op.options.get("sums_over") else 1
     return Product(
         name=op.name,
         m=result.tile[0],
         n=padded(result.tile[1]),
-        k=padded(a.tile[1]),
+        k=padded(summed) * instances,
         a_smem=a.space is Space.SMEM,
         b_smem=b.space is Space.SMEM,
         rows=find_target(schedule.target).matrix.m,
@@ -93,8 +95,8 @@ def fma_share(schedule: Schedule) -> tuple[float, int]:
     return float(mix.get("fma_share", 0)), int(mix.get("degree", 3))
 
 
-def forward_load(schedule: Schedule, rates: Rates) -> Load:
-    """Clocks of each unit for one KV block of a forward schedule."""
+def tile_load(schedule: Schedule, rates: Rates) -> Load:
+    """Clocks of each unit for one block of a schedule, forward or backward."""
     rows, keys = schedule.buffer_of("s").tile
     share, degree = fma_share(schedule)
     found = products(schedule)
@@ -104,6 +106,7 @@ def forward_load(schedule: Schedule, rates: Rates) -> Load:
         "FMA": _fma(schedule, rows, keys, share, degree) / rates.fma,
         "L2 cache": _loaded_bytes(schedule) / rates.l2_bytes,
     }
+    one["shared memory"] += _passed_bytes(schedule) / rates.smem_bytes
     if rates.tmem_bytes:
         one["tensor memory"] = _tmem_bytes(rows, keys, found) / rates.tmem_bytes
     return Load(
@@ -123,20 +126,40 @@ def matrix_load(found: Sequence[Product], rates: Rates) -> dict[str, float]:
 
 def _fma(schedule: Schedule, rows: int, keys: int, share: float, degree: int) -> float:
     """Each score is scaled (one) and summed (one); a polynomial costs its degree and the split into
-    whole and fraction (three). O is rescaled where nothing says that it seldom is."""
-    polynomial = share * (degree + 3)
+    whole and fraction (three). O is rescaled where nothing says that it seldom is. In the backward
+    a score costs the same two, and its gradient two more."""
+    kinds = [o.kind for o in schedule.operations]
+    each = 2 + share * (degree + 3) + 2 * kinds.count("score_gradients")
     rescales = [o for o in schedule.operations if o.kind == "scale_rows"]
     seldom = all(o.options.get("skip_when_unchanged") for o in rescales)
     always = 0 if seldom else rows * schedule.head_dim_v
-    return rows * keys * (2 + polynomial) + always
+    return rows * keys * each + always
 
 
 def _loaded_bytes(schedule: Schedule) -> int:
-    """K and V of one block."""
-    keys = schedule.buffer_of("s").tile[1]
-    loads = [o for o in schedule.operations if KINDS[o.kind].unit is Unit.TMA_LOAD]
+    """What a block brings in: its tiles, each once."""
+    found = 0
+    for step in (s for steps in schedule.steps for s in steps.block):
+        op = schedule.operation(step.operation)
+        if KINDS[op.kind].unit is Unit.TMA_LOAD:
+            found += sum(_tile_bytes(schedule, item) for item in op.writes)
+    return found
+
+
+def _passed_bytes(schedule: Schedule) -> int:
+    """What an instance passes through shared memory: a tile that it shares (written; its products
+    count the reading), a sum that is added to memory (written and read)."""
+    times = {"share_tile": 1, "stage_sum": 2}
+    found = [o for o in schedule.operations if o.kind in times]
+    return sum(times[o.kind] * _tile_bytes(schedule, o.writes[0]) for o in found)
+
+
+def _tile_bytes(schedule: Schedule, item: str) -> int:
+    """A tile of an item; where a ring holds several, of the item's own width."""
+    buffer = schedule.buffer_of(item)
     widths = {"k": schedule.head_dim, "v": schedule.head_dim_v}
-    return sum(BYTES * keys * widths[i] for o in loads for i in o.writes if i in widths)
+    columns = widths.get(item, buffer.tile[1]) if buffer.ring else buffer.tile[1]
+    return buffer.tile[0] * columns * (WORD if buffer.dtype == "f32" else BYTES)
 
 
 def _tmem_bytes(rows: int, keys: int, found: Sequence[Product]) -> int:

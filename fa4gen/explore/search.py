@@ -8,9 +8,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
-from fa4gen.analyze.analysis import analyze_member
+from fa4gen.analyze.analysis import Analysis, analyze_member
 from fa4gen.analyze.counts import compiled_counts
 from fa4gen.build import member
+from fa4gen.cost.rates import DEVICES
 from fa4gen.diag import Fa4genError, error
 from fa4gen.dsl.search import axes, choices
 from fa4gen.options import Options
@@ -109,7 +110,7 @@ def _examine_one(job: tuple[Search, str, str, str]) -> Point:
         found = analyze_member(one, None, None, [search.shape])
     except Fa4genError as e:
         return _refused(point, e)
-    return replace(point, shape_seconds=found.calls[0][1].seconds, bound=found.loop.bound)
+    return replace(point, shape_seconds=_seconds(found), bound=found.loop.bound)
 
 
 def _compile_one(job: tuple[Search, Point, Options]) -> Point:
@@ -120,8 +121,16 @@ def _compile_one(job: tuple[Search, Point, Options]) -> Point:
         found = analyze_member(one, counts, code, [search.shape])
     except Fa4genError as e:
         return _refused(point, e)
-    seconds = found.calls[0][1].seconds
-    return replace(point, modelled_seconds=seconds, bound=found.loop.bound, spills=code.spills)
+    return replace(
+        point, modelled_seconds=_seconds(found), bound=found.loop.bound, spills=code.spills
+    )
+
+
+def _seconds(found: Analysis) -> float:
+    """Of the one call; of a kernel whose calls are not modelled, of one block."""
+    if found.calls:
+        return found.calls[0][1].seconds
+    return found.loop.pace / DEVICES[found.one.checked.schedule.target].clock_hz
 
 
 def _refused(point: Point, e: Fa4genError) -> Point:

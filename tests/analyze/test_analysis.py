@@ -17,6 +17,7 @@ from fa4gen.scheduler.instantiate import instantiate
 
 SCHEDULES = Path(__file__).parents[2] / "schedules"
 BLACKWELL, HOPPER = SCHEDULES / "fwd_hd128.yaml", SCHEDULES / "fwd_hd128_sm90.yaml"
+BACKWARD = SCHEDULES / "bwd_hd128_sm90.yaml"
 
 
 def analysis(path: Path, **settings: str) -> Analysis:
@@ -61,6 +62,12 @@ def test_bounds_hold(path: Path) -> None:
     assert found.pace >= found.cycle.period
     assert found.pace >= max(found.loads.values())
     assert found.loads["tensor core"] == 2048
+
+
+def test_of_a_backward_the_block_is_modelled_and_no_call() -> None:
+    found = analysis(BACKWARD)
+    assert found.calls == ()
+    assert found.loop.pace >= found.loop.loads["tensor core"] == 2560
 
 
 def test_parts_of_an_operation_share_its_work() -> None:

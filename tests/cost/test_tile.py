@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fa4gen.cost.rates import RATES, rates_of
-from fa4gen.cost.tile import backward_load, backward_products, forward_load
+from fa4gen.cost.tile import backward_load, backward_products, products, tile_load
 from fa4gen.diag import Fa4genError
 from fa4gen.dsl import load
 
@@ -15,7 +15,7 @@ B200 = RATES["sm_100a"]
 
 def test_the_forward_of_the_published_table_from_the_schedule() -> None:
     """FA4, arXiv 2603.05451, Table 1, tiles of 128: 1024 tensor core, 1024 exp, 768 shared."""
-    found = forward_load(load(SCHEDULES / "fwd_hd128.yaml"), B200)
+    found = tile_load(load(SCHEDULES / "fwd_hd128.yaml"), B200)
     assert found.one["tensor core"] == 1024
     assert found.exponentials == 1024
     assert found.one["shared memory"] == 768
@@ -25,12 +25,12 @@ def test_the_forward_of_the_published_table_from_the_schedule() -> None:
 
 def test_the_fma_share_takes_load_off_mufu() -> None:
     path = SCHEDULES / "fwd_hd128.yaml"
-    without = forward_load(load(path, settings={"exp2.fma_share": "0"}), B200)
-    half = forward_load(load(path, settings={"exp2.fma_share": "0.5"}), B200)
+    without = tile_load(load(path, settings={"exp2.fma_share": "0"}), B200)
+    half = tile_load(load(path, settings={"exp2.fma_share": "0.5"}), B200)
     assert without.one["MUFU"] == 1024
     assert half.one["MUFU"] == 512
     assert half.one["FMA"] > without.one["FMA"]
-    assert forward_load(load(path), RATES["sm_103a"]).exponentials == 512  # twice the MUFU
+    assert tile_load(load(path), RATES["sm_103a"]).exponentials == 512  # twice the MUFU
 
 
 @pytest.mark.parametrize(("pair", "shared"), [(False, 3328), (True, 2688)])
@@ -39,6 +39,15 @@ def test_the_backward_of_the_published_table(pair: bool, shared: int) -> None:
     assert found.one["tensor core"] == 2560
     assert found.exponentials == 1024
     assert found.one["shared memory"] == shared
+
+
+def test_a_backward_schedule_has_five_products() -> None:
+    """Two consumers of 64 keys, blocks of 64 queries: 10 M N d, and dQ's product sums over both."""
+    schedule = load(SCHEDULES / "bwd_hd128_sm90.yaml")
+    found = tile_load(schedule, RATES["sm_90a"])
+    assert sum(p.flop for p in products(schedule)) == 10 * 64 * 64 * 128
+    assert found.all["tensor core"] == 2 * 10 * 64 * 64 * 128 / 4096
+    assert found.one["L2 cache"] == (2 * 64 * 128 * 2 + 2 * 64 * 4) / RATES["sm_90a"].l2_bytes
 
 
 def test_the_backward_formula_as_published() -> None:
