@@ -8,7 +8,7 @@ from fa4gen.dtypes import IO_DTYPES
 from fa4gen.options import Options
 from fa4gen.runtime.dispatch import find
 from fa4gen.runtime.pack import Built, write_pack
-from fa4gen.runtime.problem import Problem
+from fa4gen.runtime.problem import Problem, check_features
 from fa4gen.target import find_target
 
 from .jit import shared_objects
@@ -22,19 +22,22 @@ def make_pack(
     head_dims: Sequence[tuple[int, int]],
     dtypes: Sequence[str] = IO_DTYPES,
     causal: Sequence[bool] = (False, True),
+    features: Sequence[Sequence[str]] = ((),),
     workers: int = 0,
 ) -> tuple[str, ...]:
     """Builds what calls with these head dims (of Q and K, of V) would use, `workers` at a time.
 
-    Needs no GPU. Returns the kernels' names. Raises `Fa4genError`: FA0215 an unknown target, FA0805
+    `features`: for each choice of features, the kernels with all of them. Needs no GPU. Returns the
+    kernels' names. Raises `Fa4genError`: FA0215 an unknown target, FA0805
     head dims that no schedule in use serves, FA07xx of compiling, FA0811 of the folder.
     """
     find_target(target)
     asked = [
-        Problem(target=target, dtype=t, head_dim=d, head_dim_v=dv, causal=c)
+        Problem(target=target, dtype=t, head_dim=d, head_dim_v=dv, causal=c, features=f)
         for d, dv in dict.fromkeys(head_dims)
         for t in dtypes
         for c in causal
+        for f in dict.fromkeys(check_features(f) for f in features)
     ]
     layers = list(CURRENT.get().layers())
     jobs = [(find(layers, p), p) for p in asked]
@@ -48,5 +51,5 @@ def make_pack(
 
 
 def _name(schedule: str, problem: Problem) -> str:
-    mask = "causal" if problem.causal else "full"
+    mask = "_".join(("causal" if problem.causal else "full", *problem.features))
     return f"{schedule}_d{problem.head_dim}_dv{problem.head_dim_v}_{problem.dtype}_{mask}"

@@ -7,6 +7,7 @@ import torch
 
 from fa4gen.diag import error
 from fa4gen.runtime import launch, operators
+from fa4gen.runtime.extras import Extras, Window, extras_of
 from fa4gen.runtime.launch import GRID_LIMIT
 from fa4gen.runtime.problem import (
     LIMIT,
@@ -27,6 +28,10 @@ from .session import CURRENT, Plan, Session
 Tensor = torch.Tensor
 traced: Callable[[], bool] = torch.compiler.is_dynamo_compiling
 modes: Callable[[], int] = torch._C._len_torch_dispatch_stack  # FakeTensorMode, make_fx
+More = tuple[Window | None, float | None, Tensor | None, Tensor | None]  # as the call gives them
+PLAIN: More = (None, None, None, None)
+NOTHING = Extras()
+ALL = slice(None)
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -36,6 +41,10 @@ def attention(
     v: Tensor,
     *,
     causal: bool = False,
+    window: Window | None = None,
+    softcap: float | None = None,
+    alibi_slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
     softmax_scale: float | None = None,
     return_lse: bool = False,
     out: Tensor | None = None,
@@ -49,6 +58,14 @@ def attention(
 
     causal: query i sees keys up to i + seqlen_k - seqlen_q (aligned bottom-right). A row that sees
     no key is 0, its LSE -inf. softmax_scale: a number above 0; None: 1 / sqrt(head_dim).
+    window (left, right): the place of query i among the keys is p = i + seqlen_k - seqlen_q; it
+    sees keys p - left to p + right, both included. None: an open end. Negative bounds count from
+    the other side: (5, -2) sees keys p - 5 to p - 2. With `causal`, right is at most 0.
+    softcap: a scaled score s becomes softcap tanh(s / softcap); None or 0: none.
+    alibi_slopes (heads,) or (batch, heads), float32: slope |p - j| is taken off the score of key j,
+    after softcap, before masks. sinks (heads,), float32 or 16 bits: exp(sink) joins the sum of each
+    row, and its LSE; no value goes with it. A row without keys is 0, its LSE the sink.
+    None of these values is compiled in: they may change from call to call.
     out (batch, seqlen_q, heads, head_dim_v), of q's type, and lse (batch, heads, seqlen_q), float32
     (natural logarithm): where to write; None: made here. They must not be inputs of the call.
 
@@ -62,7 +79,10 @@ def attention(
     Raises `fa4gen.Fa4genError`: FA0802 to FA0809 for an argument, FA0810 to FA0814 and FA07xx where
     no kernel can be had. Inputs that require a gradient are refused while gradients are enabled.
     """
-    if traced() or modes():
+    if not (window is None is softcap and alibi_slopes is None is sinks):
+        more = (window, softcap, alibi_slopes, sinks)
+        made = _with_extras(q, k, v, causal, softmax_scale, out, lse, more)
+    elif traced() or modes():
         made = _by_operator(q, k, v, causal, softmax_scale, out, lse)
     else:
         known = _again(CURRENT.get(), q, k, v, causal, softmax_scale, out, lse)
@@ -77,6 +97,14 @@ def _unknown(
     return call(q, k, v, causal, scale, out, lse)
 
 
+def _with_extras(
+    q: Any, k: Any, v: Any, causal: bool, scale: float | None, out: Any, lse: Any, more: Any
+) -> tuple[Tensor, Tensor]:
+    by_operator = traced() or modes() or _seen_by_torch(q, k, v)
+    call = _by_operator if by_operator else forward
+    return call(q, k, v, causal, scale, out, lse, more)
+
+
 def _seen_by_torch(q: Any, k: Any, v: Any) -> bool:
     """Whether a functorch transform or a tensor subclass wants to see the call."""
     return bool(
@@ -88,7 +116,14 @@ def _seen_by_torch(q: Any, k: Any, v: Any) -> bool:
 
 
 def _by_operator(
-    q: Any, k: Any, v: Any, causal: bool, scale: float | None, out: Any, lse: Any
+    q: Any,
+    k: Any,
+    v: Any,
+    causal: bool,
+    scale: float | None,
+    out: Any,
+    lse: Any,
+    more: More = PLAIN,
 ) -> tuple[Tensor, Tensor]:
     for name, t in (("q", q), ("k", k), ("v", v)):
         if not isinstance(t, Tensor):
@@ -99,21 +134,38 @@ def _by_operator(
             "an input requires a gradient, and there is no backward yet",
             fix="call it under `torch.no_grad()`, or pass `.detach()`ed tensors",
         )
+    window, softcap, slopes, sinks = more
+    left, right = window or (None, None)
     if out is None and lse is None:
-        made, rows = torch.ops.fa4gen.forward.default(q, k, v, causal, scale)
+        made, rows = torch.ops.fa4gen.forward.default(
+            q, k, v, causal, scale, left, right, softcap, slopes, sinks
+        )
         return made, rows
     if out is None:
         out = q.new_empty((*q.shape[:3], v.shape[3]))
     if lse is None:
         lse = q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)
-    torch.ops.fa4gen.forward_into.default(q, k, v, out, lse, causal, scale)
+    torch.ops.fa4gen.forward_into.default(
+        q, k, v, out, lse, causal, scale, left, right, softcap, slopes, sinks
+    )
     return out, lse
 
 
 def forward(
-    q: Any, k: Any, v: Any, causal: bool, scale: float | None, out: Any, lse: Any
+    q: Any,
+    k: Any,
+    v: Any,
+    causal: bool,
+    scale: float | None,
+    out: Any,
+    lse: Any,
+    more: More = PLAIN,
 ) -> tuple[Tensor, Tensor]:
     """The call itself, upon tensors of the kernel's device."""
+    if more is not PLAIN:
+        check_tensors(q, k, v)
+        causal, extras = extras_of(q, check_flag("causal", causal), *more)
+        return _anew(q, k, v, causal, scale, out, lse, extras)
     made = _again(CURRENT.get(), q, k, v, causal, scale, out, lse)
     return made or _anew(q, k, v, causal, scale, out, lse)
 
@@ -150,7 +202,14 @@ def _again(
 
 
 def _anew(
-    q: Any, k: Any, v: Any, causal: bool, scale: float | None, out: Any, lse: Any
+    q: Any,
+    k: Any,
+    v: Any,
+    causal: bool,
+    scale: float | None,
+    out: Any,
+    lse: Any,
+    extras: Extras = NOTHING,
 ) -> tuple[Tensor, Tensor]:
     """A call unlike the recent ones. What is not in order goes to `_careful`, which says why.
 
@@ -163,14 +222,14 @@ def _anew(
             q.shape, q.stride(), q.dtype, q.get_device(),
             k.shape, k.stride(), k.dtype, k.get_device(),
             v.shape, v.stride(), v.dtype, v.get_device(),
-            causal,
+            causal, extras.features,
             out is None or (out.shape, out.stride(), out.dtype, out.get_device()),
             lse is None or (lse.shape, lse.stride(), lse.dtype, lse.get_device()),
         )  # fmt: skip
         plan = session.plans.get(key)
         seen = plan is not None
         if plan is None:
-            plan = _remember(session, key, q, k, v, causal, out, lse)
+            plan = _remember(session, key, q, k, v, causal, extras.features, out, lse)
         pointers = q.data_ptr(), k.data_ptr(), v.data_ptr()
         in_order = (
             plan is not None
@@ -184,15 +243,18 @@ def _anew(
     except (AttributeError, KeyError, TypeError, ValueError):
         in_order = False  # not tensors, or a kernel that was not needed before
     if not in_order or plan is None:
-        return _careful(session, q, k, v, causal, scale, out, lse)
-    if seen and (out is None) is (lse is None):  # a third such call will be recognised
+        return _careful(session, q, k, v, causal, scale, out, lse, extras)
+    if (
+        extras is NOTHING and seen and (out is None) is (lse is None)
+    ):  # a third such call will be recognised
         tensors = (q, k, v) if out is None else (q, k, v, out, lse)
         session.expect(causal, out is not None, fits_of(tensors), plan)
     if out is None:
         out = q.new_empty(plan.out_shape)
     if lse is None:
         lse = q.new_empty(plan.lse_shape, dtype=torch.float32)
-    plan.call(q, k, v, out, lse, plan.scale if scale is None else scale, plan.num_sms)
+    number = plan.scale if scale is None else scale
+    plan.call(q, k, v, out, lse, number, plan.num_sms, *extras.values(ALL, ALL))
     return out, lse
 
 
@@ -203,16 +265,23 @@ def _unshared(out: Any, pointers: tuple[int, int, int]) -> bool:
 
 
 def _remember(
-    session: Session, key: tuple[Any, ...], q: Any, k: Any, v: Any, causal: Any, out: Any, lse: Any
+    session: Session,
+    key: tuple[Any, ...],
+    q: Any,
+    k: Any,
+    v: Any,
+    causal: Any,
+    features: tuple[str, ...],
+    out: Any,
+    lse: Any,
 ) -> Plan | None:
     """The plan of calls like this one, kept if they can go straight to their kernel."""
     b, sq, h, d = q.shape
     bk, sk, hk, dk = k.shape
     bv, sv, hv, dv = v.shape
     device = q.get_device()
-    kernel = session.kernels[
-        q.dtype, k.dtype, v.dtype, d, dk, dv, causal, device, k.get_device(), v.get_device()
-    ]
+    devices = device, k.get_device(), v.get_device()
+    kernel = session.kernels[q.dtype, k.dtype, v.dtype, d, dk, dv, causal, features, *devices]
     strides = [*q.stride()[:3], *k.stride()[:3], *v.stride()[:3]]
     in_order = (
         b == bk == bv
@@ -268,7 +337,15 @@ def _good_lse(lse: Any, shape: tuple[int, ...], device: int) -> bool:
 
 
 def _careful(
-    session: Session, q: Any, k: Any, v: Any, causal: Any, scale: Any, out: Any, lse: Any
+    session: Session,
+    q: Any,
+    k: Any,
+    v: Any,
+    causal: Any,
+    scale: Any,
+    out: Any,
+    lse: Any,
+    extras: Extras,
 ) -> tuple[Tensor, Tensor]:
     """What `forward` leaves: faults, first calls, empty and foreign tensors, large grids."""
     check_tensors(q, k, v)
@@ -283,13 +360,14 @@ def _careful(
     if lse is not None:
         check_output("lse", lse, (b, h, sq), torch.float32, q.device)
     facts = launch.device_of_tensor(q)
-    kernel = _kernel(session, q, v, causal, facts)
+    kernel = _kernel(session, q, v, causal, extras.features, facts)
     made = torch.empty((b, sq, h, dv), dtype=q.dtype, device=q.device) if out is None else out
     rows = torch.empty((b, h, sq), dtype=torch.float32, device=q.device) if lse is None else lse
     if not (b and sq and h):
         return made, rows
     if not k.shape[1]:
-        return made.zero_(), rows.fill_(float("-inf"))
+        rows.fill_(float("-inf"))
+        return made.zero_(), rows if extras.sinks is None else rows.copy_(extras.sinks[:, None])
     own = made if takes(made) else torch.empty_like(made, memory_format=torch.contiguous_format)
     own_rows = (
         rows
@@ -297,7 +375,7 @@ def _careful(
         else torch.empty_like(rows, memory_format=torch.contiguous_format)
     )
     q, k, v = (tma_view(t.detach()) for t in (q, k, v))
-    launch.launch(kernel, q, k, v, own, own_rows, number)
+    launch.launch(kernel, q, k, v, own, own_rows, number, extras)
     if own is not made:
         made.copy_(own)
     if own_rows is not rows:
@@ -305,14 +383,26 @@ def _careful(
     return made, rows
 
 
-def _kernel(session: Session, q: Any, v: Any, causal: bool, facts: launch.Device) -> launch.Kernel:
+def _kernel(
+    session: Session,
+    q: Any,
+    v: Any,
+    causal: bool,
+    features: tuple[str, ...],
+    facts: launch.Device,
+) -> launch.Kernel:
     """The kernel, from the memory of the session, or looked for and put there."""
     d, dv, device = q.shape[3], v.shape[3], q.get_device()
     kernels = session.kernels  # a new one if layers change meanwhile
-    key = (q.dtype, q.dtype, q.dtype, d, d, dv, causal, device, device, device)
+    key = (q.dtype, q.dtype, q.dtype, d, d, dv, causal, features, device, device, device)
     if key not in kernels:
         problem = Problem(
-            target=facts.target, dtype=DTYPES[q.dtype], head_dim=d, head_dim_v=dv, causal=causal
+            target=facts.target,
+            dtype=DTYPES[q.dtype],
+            head_dim=d,
+            head_dim_v=dv,
+            causal=causal,
+            features=features,
         )
         kernels[key] = session.kernel(problem, device, facts.num_sms)
     return kernels[key]

@@ -15,8 +15,6 @@ OPEN = (None, -1)  # an end of a window that is none
 ABSENT: Mapping[str, tuple[object, ...]] = {  # arguments, and the values that ask for nothing
     "qv": (None,),
     "gather_kv_indices": (None,),
-    "learnable_sink": (None,),
-    "softcap": (None, 0, 0.0),
     "num_splits": (None, 0, 1),
     "score_mod": (None,),
     "score_mod_bwd": (None,),
@@ -25,7 +23,6 @@ ABSENT: Mapping[str, tuple[object, ...]] = {  # arguments, and the values that a
     "aux_scalars": (None,),
     "block_sparse_tensors": (None,),
     "block_sparse_tensors_bwd": (None,),
-    "alibi_slopes": (None,),
     "dropout_p": (0, 0.0),
     "return_attn_probs": (False,),
     "cu_seqlens_q": (None,),
@@ -71,18 +68,27 @@ def _equal(value: object, nothing: object) -> bool:
     return isinstance(value, (int, float)) and value == nothing
 
 
-def masked(causal: bool, window_size: tuple[int | None, int | None]) -> bool:
-    """Whether both arguments together mean the causal mask. FA0809 for a real window."""
-    left, right = window_size
-    if left in OPEN and (right in OPEN or causal):
-        return causal
-    if left in OPEN and right == 0:
-        return True
-    raise error(
-        "FA0809",
-        f"`window_size` is {tuple(window_size)}, and no kernel here has windows yet",
-        fix="leave it out; `causal=True` is the window (None, 0)",
-    )
+def extras(
+    window_size: tuple[int | None, int | None],
+    softcap: float | None,
+    alibi_slopes: Tensor | None = None,
+    learnable_sink: Tensor | None = None,
+) -> dict[str, Any]:
+    """Arguments of `attention`. FA0809 for a window whose meaning depends on the version."""
+    left, right = (None if bound in OPEN else bound for bound in window_size)
+    if any(bound is not None and bound < 0 for bound in (left, right)):
+        raise error(
+            "FA0809",
+            f"`window_size` is {tuple(window_size)}; below -1, bounds mean an open end in some "
+            "versions of flash-attn, and a shifted window in others",
+            fix="`fa4gen.attention(window=…)` has shifted windows, and None for an open end",
+        )
+    return {
+        "window": None if left is None and right is None else (left, right),
+        "softcap": softcap or None,
+        "alibi_slopes": alibi_slopes,
+        "sinks": learnable_sink,
+    }
 
 
 def flash_attn_func(
@@ -93,17 +99,23 @@ def flash_attn_func(
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: tuple[int | None, int | None] = (None, None),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    learnable_sink: Tensor | None = None,
     return_lse: bool = False,
     **more: object,
 ) -> tuple[Tensor, Tensor | None]:
     """flash-attn's function of the same name: (out, lse), lse None unless return_lse.
 
-    Shapes, types and errors: `fa4gen.attention`. Raises FA0809 for a window, softcap, sink,
-    score_mod, mask_mod, block sparsity, ALiBi, dropout, several splits.
+    window_size (left, right): None or -1 is an open end. learnable_sink: `sinks` of
+    `fa4gen.attention`, which says the rest of shapes, types and errors. Raises FA0809 for
+    score_mod, mask_mod, block sparsity, dropout, several splits.
     """
     refuse("flash_attn_func", more)
-    causal = masked(causal, window_size)
-    out, lse = attention(q, k, v, causal=causal, softmax_scale=softmax_scale, return_lse=True)
+    given = extras(window_size, softcap, alibi_slopes, learnable_sink)
+    out, lse = attention(
+        q, k, v, causal=causal, softmax_scale=softmax_scale, return_lse=True, **given
+    )
     return out, lse if return_lse else None
 
 
@@ -115,6 +127,9 @@ def flash_attn_varlen_func(
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: tuple[int | None, int | None] = (None, None),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    learnable_sink: Tensor | None = None,
     return_lse: bool = False,
     **more: object,
 ) -> tuple[Tensor, Tensor | None]:
@@ -124,8 +139,10 @@ def flash_attn_varlen_func(
     refused with FA0809 until kernels have them; the rest is as in `flash_attn_func`.
     """
     refuse("flash_attn_varlen_func", more)
-    causal = masked(causal, window_size)
-    out, lse = attention(q, k, v, causal=causal, softmax_scale=softmax_scale, return_lse=True)
+    given = extras(window_size, softcap, alibi_slopes, learnable_sink)
+    out, lse = attention(
+        q, k, v, causal=causal, softmax_scale=softmax_scale, return_lse=True, **given
+    )
     return out, lse if return_lse else None
 
 
@@ -140,6 +157,9 @@ def flash_attn_with_kvcache(
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: tuple[int | None, int | None] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    learnable_sink: Tensor | None = None,
     return_softmax_lse: bool = False,
     **more: object,
 ) -> Any:
@@ -147,10 +167,10 @@ def flash_attn_with_kvcache(
 
     k, v (batch, new, heads_k, head_dim): written behind these first, in place. cache_seqlens: one
     int for all sequences (None: the whole cache). Returns out, or (out, lse) with
-    return_softmax_lse. Raises FA0809 for lengths as a tensor, pages, rotary embedding, windows.
+    return_softmax_lse. Raises FA0809 for lengths as a tensor, pages, rotary embedding.
     """
     refuse("flash_attn_with_kvcache", more)
-    causal = masked(causal, window_size)
+    given = extras(window_size, softcap, alibi_slopes, learnable_sink)
     if cache_seqlens is not None and (
         not isinstance(cache_seqlens, int) or isinstance(cache_seqlens, bool)
     ):
@@ -180,4 +200,5 @@ def flash_attn_with_kvcache(
         causal=causal,
         softmax_scale=softmax_scale,
         return_lse=return_softmax_lse,
+        **given,
     )

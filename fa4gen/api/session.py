@@ -7,7 +7,7 @@ has one; without `use_schedule` that is the session of the process.
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from fa4gen.options import Options
 from fa4gen.runtime import launch
 from fa4gen.runtime.dispatch import Candidate, Layer, explain, find, make_layer
 from fa4gen.runtime.pack import MANIFEST, read_pack
-from fa4gen.runtime.problem import Problem
+from fa4gen.runtime.problem import Problem, check_features
 from fa4gen.target import TARGETS
 
 from . import jit
@@ -180,12 +180,14 @@ def load(
     head_dim: int = 0,
     head_dim_v: int = 0,
     causal: bool | None = None,
+    features: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Kernels built before, for this process: they come before all schedules. Returns their names.
 
     path: a pack (`fa4gen pack -o DIR`), or one shared object, which does not say what it serves:
-    then `target` ('sm_90a'), `dtype`, `head_dim` and `causal` must. Raises `Fa4genError` FA0811 for
-    a pack that is damaged or for none of this machine's GPUs. Loading runs the machine code.
+    then `target` ('sm_90a'), `dtype`, `head_dim`, `causal` and `features` must. Raises
+    `Fa4genError` FA0811 for a pack that is damaged or for none of this machine's GPUs. Loading runs
+    the machine code.
     """
     path = Path(path)
     if path.suffix == ".so":
@@ -205,6 +207,7 @@ def load(
                 head_dims=(head_dim,),
                 head_dims_v=(head_dim_v or head_dim,),
                 causal=(causal,),
+                features=check_features(features),
                 origin=str(path),
                 shared_object=str(path.absolute()),
             ),
@@ -238,15 +241,25 @@ def visible_targets() -> tuple[str, ...]:
 
 
 def explain_dispatch(
-    *, target: str, head_dim: int, dtype: str = "bf16", head_dim_v: int = 0, causal: bool = False
+    *,
+    target: str,
+    head_dim: int,
+    dtype: str = "bf16",
+    head_dim_v: int = 0,
+    causal: bool = False,
+    features: Sequence[str] = (),
 ) -> str:
-    """Which kernel serves a problem here and now, and why the others do not; one line for each."""
+    """Which kernel serves a problem here and now, and why the others do not; one line for each.
+
+    features: 'window', 'softcap', 'alibi', 'sinks'.
+    """
     asked = Problem(
         target=target,
         dtype=dtype,
         head_dim=head_dim,
         head_dim_v=head_dim_v or head_dim,
         causal=causal,
+        features=check_features(features),
     )
     return os.linesep.join(
         [f"{asked}:", *(f"  {x}" for x in explain(CURRENT.get().layers(), asked))]

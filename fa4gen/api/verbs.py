@@ -19,6 +19,9 @@ def pack_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedules", nargs="*", default=[], metavar="FILE", help="before the shipped ones"
     )
+    parser.add_argument(
+        "--features", default="", metavar="LIST", help="also with these: window,window+sinks"
+    )
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help="compilers side by side")
     parser.add_argument("-o", "--out", required=True, metavar="DIR", help="the pack's folder")
 
@@ -38,6 +41,7 @@ def pack(given: argparse.Namespace) -> int:
             target=given.target,
             head_dims=[_widths(text) for text in given.head_dims.split(",")],
             dtypes=given.dtypes.split(","),
+            features=[(), *(f.split("+") for f in given.features.split(",") if f)],
             workers=given.jobs,
         )
     for name in names:

@@ -224,7 +224,7 @@ OPTIONS: Mapping[str, Key] = MappingProxyType(
             shape=ListOf(item=Choice(("softcap", "alibi", "score_mod")), or_one=True),
             doc="what it can do to scores, always in this order, where the problem asks for it",
         ),
-        "sinks": Key(shape=Flag(), doc="rows can start from the sink of their head"),
+        "sinks": Key(shape=Flag(), doc="the sink of a head can join the sums of its rows"),
         "threshold": Key(
             shape=Number(low=0, high=64),
             doc="log2 by which the maximum must grow before O is rescaled",

@@ -17,6 +17,7 @@ from fa4gen.diag import error
 from fa4gen.options import Options
 from fa4gen.target import TARGETS, why_not
 
+from .extras import Extras
 from .problem import LIMIT
 
 FUNCTION = "fwd"
@@ -133,7 +134,9 @@ def _installed_library() -> Path:
     )
 
 
-def launch(kernel: Kernel, q: Any, k: Any, v: Any, out: Any, lse: Any, scale: float) -> None:
+def launch(
+    kernel: Kernel, q: Any, k: Any, v: Any, out: Any, lse: Any, scale: float, extras: Extras
+) -> None:
     """Launches on tensors that were checked; cuts what is too large for one grid into several."""
     import torch
 
@@ -155,4 +158,5 @@ def launch(kernel: Kernel, q: Any, k: Any, v: Any, out: Any, lse: Any, scale: fl
                     lse[rows, own],
                     scale,
                     kernel.num_sms,
+                    *extras.values(rows, own),
                 )

@@ -1,7 +1,9 @@
 """`torch.library` operators: what torch.compile, torch.export and dispatch modes see of a call.
 
-    fa4gen::forward(q, k, v, causal, softmax_scale) -> (out, lse)
-    fa4gen::forward_into(q, k, v, out!, lse!, causal, softmax_scale) -> ()
+    fa4gen::forward(q, k, v, causal, softmax_scale, …) -> (out, lse)
+    fa4gen::forward_into(q, k, v, out!, lse!, causal, softmax_scale, …) -> ()
+
+Behind these, each may be left out: window_left, window_right, softcap, alibi_slopes, sinks.
 
 They are registered by `Library.impl`, which costs less than `custom_op` in host time a call.
 """
@@ -14,21 +16,25 @@ import torch
 from fa4gen.diag import error
 
 Forward = Callable[..., tuple[torch.Tensor, torch.Tensor]]
-RETURNS = "(Tensor q, Tensor k, Tensor v, bool causal, float? softmax_scale) -> (Tensor, Tensor)"
-WRITES = (
-    "(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor(b!) lse, bool causal,"
-    " float? softmax_scale) -> ()"
+MORE = (
+    "bool causal, float? softmax_scale, SymInt? window_left=None, SymInt? window_right=None, "
+    "float? softcap=None, Tensor? alibi_slopes=None, Tensor? sinks=None"
 )
+RETURNS = f"(Tensor q, Tensor k, Tensor v, {MORE}) -> (Tensor, Tensor)"
+WRITES = f"(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor(b!) lse, {MORE}) -> ()"
 
 
 def register(forward: Forward) -> Any:
-    """Defines the operators upon `forward(q, k, v, causal, scale, out, lse)`; keep the library."""
+    """Defines the operators; keep the library. They call `forward(q, k, v, causal, scale, out,
+    lse)`, with (window, softcap, alibi_slopes, sinks) behind these if there is any."""
 
-    def run(q: Any, k: Any, v: Any, causal: bool, scale: float | None) -> Any:
-        return forward(q, k, v, causal, scale, None, None)
+    def run(q: Any, k: Any, v: Any, causal: bool, scale: Any, *more: Any) -> Any:
+        return forward(q, k, v, causal, scale, None, None, *_more(*more))
 
-    def run_into(q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool, scale: Any) -> None:
-        forward(q, k, v, causal, scale, out, lse)
+    def run_into(
+        q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool, scale: Any, *more: Any
+    ) -> None:
+        forward(q, k, v, causal, scale, out, lse, *_more(*more))
 
     library: Any = torch.library.Library("fa4gen", "DEF")  # type: ignore[no-untyped-call]
     for name, schema, call, fake in (
@@ -41,7 +47,17 @@ def register(forward: Forward) -> Any:
     return library
 
 
-def _fake(q: Any, k: Any, v: Any, _causal: bool, _scale: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _more(
+    left: Any = None, right: Any = None, softcap: Any = None, slopes: Any = None, sinks: Any = None
+) -> tuple[Any, ...]:
+    window = None if left is None and right is None else (left, right)
+    given = any(x is not None for x in (window, softcap, slopes, sinks))
+    return ((window, softcap, slopes, sinks),) if given else ()
+
+
+def _fake(
+    q: Any, k: Any, v: Any, _causal: bool, _scale: Any, *_more: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Shapes and types of the result; what sizes must fulfil is checked now, or at run time."""
     _check(q, k, v)
     batch, length, heads, _ = q.shape

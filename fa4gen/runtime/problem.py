@@ -5,11 +5,13 @@ elements, the last dimension contiguous, other strides in multiples of 16 bytes,
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fa4gen.diag import Fa4genError, error
 from fa4gen.dtypes import DTYPES, IO_DTYPES
+from fa4gen.ir.features import FEATURES, ordered
 
 LIMIT = 2**31  # lengths and products of sizes are 32-bit integers in the kernels
 STRIDE_BITS = 7 | -(1 << 39)  # what a stride (in elements) must not have: TMA, 16 bytes and 2^40
@@ -143,6 +145,15 @@ def scale_of(softmax_scale: object, head_dim: int) -> float:
         f"`softmax_scale` is {shown}, expected a finite Python number above 0",
         fix="for a tensor: `float(scale)`, once, before the loop",
     )
+
+
+def check_features(features: Sequence[str]) -> tuple[str, ...]:
+    """Names of features, in their order. Raises FA0802 for one that does not exist."""
+    for name in features:
+        if name not in FEATURES:
+            known = ", ".join(FEATURES)
+            raise error("FA0802", f"there is no feature `{name}`", fix=f"one of {known}")
+    return ordered(features)
 
 
 def check_flag(name: str, value: object) -> bool:

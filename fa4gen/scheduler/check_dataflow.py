@@ -104,6 +104,8 @@ def _masks(schedule: Schedule) -> Iterator[Diagnostic]:
     on |= {name: name in schedule.features for name in ("window", "mask_mod")}
     needed = ("seqlen_k", *(name for name, asked in on.items() if asked))
     for o in schedule.operations:
+        if KINDS[o.kind].name == "normalise_store" and "sinks" in schedule.features:
+            yield from _joined(o)
         if "mask" not in KINDS[o.kind].options:
             continue
         given = o.options.get("mask") or ()
@@ -133,8 +135,11 @@ def _modified(schedule: Schedule, o: Operation) -> Iterator[Diagnostic]:
     if own and "pack_gqa" in schedule.features:
         title = f"`{own[0]}` is given one head for a tile, and `pack_gqa` has several in one"
         yield Diagnostic(code="FA0223", title=title, span=o.span, fix="leave `pack_gqa` off")
-    if "sinks" in schedule.features and not o.options.get("sinks"):
-        title = f"`{o.name}` does not start rows from `sinks`"
+
+
+def _joined(o: Operation) -> Iterator[Diagnostic]:
+    if not o.options.get("sinks"):
+        title = f"`{o.name}` does not take the `sinks` into the sums"
         yield Diagnostic(code="FA0223", title=title, span=o.span, fix="write `sinks: true`")
 
 

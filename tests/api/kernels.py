@@ -8,17 +8,18 @@ import pytest
 import torch
 
 from fa4gen.api import session
+from fa4gen.ir.features import inputs
 from fa4gen.runtime import launch
 
 
 class Reference:
     """Attention on CPU tensors; counts its calls. Breaks on what TMA or the grid cannot take."""
 
-    def __init__(self, causal: bool) -> None:
-        self.causal, self.calls = causal, 0
+    def __init__(self, causal: bool, features: tuple[str, ...] = ()) -> None:
+        self.causal, self.features, self.calls = causal, features, 0
 
     def __call__(
-        self, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, num_sms: int
+        self, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, num_sms: int, *more: Any
     ) -> None:
         assert type(scale) is float
         assert num_sms == 132
@@ -37,22 +38,44 @@ class Reference:
         assert lse.shape == (b, h, sq)
         assert lse.stride(2) == 1
         self.calls += 1
-        out, rows = reference(q, k, v, self.causal, scale)
+        names = [i.name for i in inputs(self.features)]
+        assert len(names) == len(more)
+        extras = dict(zip(names, more, strict=True))
+        assert all(t.dtype == torch.float32 for n, t in extras.items() if n in ("slopes", "sinks"))
+        out, rows = reference(q, k, v, self.causal, scale, **extras)
         o.copy_(out)
         lse.copy_(rows)
 
 
-def reference(q: Any, k: Any, v: Any, causal: bool, scale: float) -> tuple[Any, Any]:
+def reference(
+    q: Any,
+    k: Any,
+    v: Any,
+    causal: bool,
+    scale: float,
+    window_left: int = 2**31 - 1,
+    window_right: int = 2**31 - 1,
+    softcap: float = 0.0,
+    slopes: Any = None,
+    sinks: Any = None,
+) -> tuple[Any, Any]:
     """o (b, sq, h, dv) and lse (b, h, sq) in float64; causal aligned bottom-right."""
     ratio = q.shape[2] // max(1, k.shape[2])
     qd, kd, vd = (t.double().transpose(1, 2) for t in (q, k, v))
     kd, vd = (t.repeat_interleave(ratio, 1) for t in (kd, vd))
     s = qd @ kd.transpose(2, 3) * scale
+    sq, sk = s.shape[2:]
+    behind = torch.arange(sk)[None] - torch.arange(sq)[:, None] - (sk - sq)
+    if softcap:
+        s = softcap * torch.tanh(s / softcap)
+    if slopes is not None:
+        s = s - slopes.double()[:, :, None, None] * behind.abs()
     if causal:
-        sq, sk = s.shape[2:]
-        seen = torch.ones(sq, sk, dtype=torch.bool).tril(sk - sq)
-        s = s.masked_fill(~seen, float("-inf"))
+        window_right = min(window_right, 0)
+    s = s.masked_fill((behind < -window_left) | (behind > window_right), float("-inf"))
     lse = torch.logsumexp(s, -1)
+    if sinks is not None:
+        lse = torch.logaddexp(lse, sinks.double()[None, :, None])
     p = torch.exp(s - lse.nan_to_num(neginf=0.0)[..., None])
     return (p @ vd).transpose(1, 2), lse
 
@@ -63,7 +86,7 @@ def on_cpu(patch: pytest.MonkeyPatch, target: str = "sm_90a") -> Iterator[dict[A
     made: dict[Any, Reference] = {}
 
     def load(path: Any, _options: Any) -> Reference:
-        made[path] = Reference(causal=path.causal)
+        made[path] = Reference(causal=path.causal, features=path.features)
         return made[path]
 
     facts = launch.Device(target=target, num_sms=132)

@@ -76,14 +76,33 @@ def test_windows_that_are_none(window: Any, causal: bool, as_causal: bool) -> No
     assert torch.equal(out, fa4gen.attention(q, k, v, causal=as_causal))
 
 
+def test_windows_caps_slopes_and_sinks_mean_what_flash_attn_says() -> None:
+    q, k, v = tensors(5, 9)
+    slopes, sink = torch.tensor([0.5, 0.25, 0.125, 1.0]), torch.arange(4.0).bfloat16()
+    for function in (fa4gen.flash_attn_func, fa4gen.flash_attn_varlen_func):
+        out, lse = function(
+            q,
+            k,
+            v,
+            causal=True,
+            window_size=(3, -1),
+            softcap=15.0,
+            alibi_slopes=slopes,
+            learnable_sink=sink,
+            return_lse=True,
+        )
+        ref, rows = reference(
+            q, k, v, True, 64**-0.5, 3, 0, 15.0, slopes.expand(q.shape[0], 4), sink.float()
+        )
+        assert torch.allclose(out.double(), ref, atol=1e-3, rtol=1e-2)
+        assert torch.allclose(lse.double(), rows, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     "more",
     [
-        {"window_size": (3, 3)},
-        {"window_size": (3, 0), "causal": True},
-        {"softcap": 15.0},
-        {"alibi_slopes": torch.ones(4)},
-        {"learnable_sink": torch.ones(4)},
+        {"window_size": (-3, 3)},
+        {"window_size": (None, -2), "causal": True},
         {"score_mod": print},
         {"num_splits": 4},
         {"dropout_p": 0.1},
@@ -139,7 +158,7 @@ def test_new_keys_go_behind_those_of_the_cache() -> None:
         ("FA0802", {"cache_seqlens": 21}),
         ("FA0809", {"block_table": torch.zeros(2, 1)}),
         ("FA0809", {"rotary_cos": torch.ones(1)}),
-        ("FA0809", {"window_size": (4, 0)}),
+        ("FA0809", {"window_size": (4, -2)}),
     ],
 )
 def test_caches_that_are_refused(code: str, more: dict[str, Any]) -> None:

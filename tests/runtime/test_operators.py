@@ -147,3 +147,21 @@ def test_a_parameter_is_a_tensor() -> None:
     q, k, v = tensors(1, 4, 4)
     kept = torch.nn.Parameter(k, requires_grad=False)
     assert torch.equal(fa4gen.attention(q, kept, v), fa4gen.attention(q, k, v))
+
+
+@pytest.mark.usefixtures("kernels")
+def test_features_are_seen_by_torch_and_their_values_make_no_new_graph() -> None:
+    def windowed(q: Any, k: Any, v: Any, slopes: Any, sinks: Any) -> Any:
+        more = {"window": (3, None), "softcap": 15.0, "alibi_slopes": slopes, "sinks": sinks}
+        return fa4gen.attention(q, k, v, causal=True, return_lse=True, **more)
+
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(windowed, fullgraph=True, backend=counter)
+    q, k, v = tensors(2, 5, 9)
+    for factor in (1.0, 0.5):
+        slopes, sinks = torch.rand(2, 4) * factor, torch.rand(4) * factor
+        out, rows = compiled(q, k, v, slopes, sinks)
+        o, lse = reference(q, k, v, True, 64**-0.5, 3, 0, 15.0, slopes, sinks)
+        assert torch.allclose(out.double(), o, atol=1e-3, rtol=1e-2)
+        assert torch.allclose(rows.double(), lse, atol=1e-4)
+    assert counter.frame_count == 1

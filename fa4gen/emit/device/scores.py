@@ -5,6 +5,8 @@ from cutlass import Float32
 
 from .launch import LOG2_E
 
+LEAST = -1e30  # of a row with neither keys nor a sink
+
 
 def capped(score, cap, rate):
     """cap * tanh(score / cap), where `rate` is 2 log2(e) / cap: to 3e-7 of the cap. The hardware's
@@ -23,6 +25,14 @@ def biased(score, slope, distance):
     return score - slope * cute.arch.fmax(distance, -distance)
 
 
-def at_sink(sink, scale_log2):
-    """The running maximum of a row that holds nothing but a sink: its logit, unscaled."""
-    return sink * (LOG2_E * cute.arch.rcp_approx(Float32(scale_log2)))
+def with_sink(m, sink, scale_log2):
+    """(maximum of a row and of its sink, factors of the row's sum and of the sink's 1), for `m` in
+    units of 1 / `scale_log2`; the sum then has `m` as its reference, so that nothing overflows."""
+    row, extra = m * scale_log2, sink * LOG2_E
+    top = cute.arch.fmax(cute.arch.fmax(row, extra), Float32(LEAST))
+    unscaled = top * cute.arch.rcp_approx(Float32(scale_log2))
+    return (
+        unscaled,
+        cute.math.exp2(row - top, fastmath=True),
+        cute.math.exp2(extra - top, fastmath=True),
+    )

@@ -10,7 +10,7 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32
 from cutlass.experimental import primitives as p
 
-from .scores import biased, cap_rate, capped
+from .scores import biased, cap_rate, capped, with_sink
 
 NEG_INF = float("-inf")
 LN2 = 0.6931471805599453
@@ -176,6 +176,14 @@ def row_sum(total, factor, pairs):
     a = cute.arch.add_packed_f32x2(parts[0], parts[1])
     a = cute.arch.add_packed_f32x2(a, cute.arch.add_packed_f32x2(parts[2], parts[3]))
     return total * factor + (a[0] + a[1])
+
+
+def join_sink(total, m, sink, scale_log2):
+    """(what O is divided by, row sum, row maximum) with the head's sink among the row's scores."""
+    m, factor, extra = with_sink(m, sink, scale_log2)
+    total = total * factor + extra
+    over = total * cute.arch.rcp_approx(factor)  # infinite where the sink leaves nothing to others
+    return cutlass.select_(total == 0.0, Float32(0.0), over), total, m
 
 
 def write_scale(stats, index, factor):

@@ -11,7 +11,7 @@ import cutlass.utils.hopper_helpers as sm90
 from cutlass import Float32, Int32
 from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 
-from .scores import at_sink, biased, cap_rate, capped
+from .scores import biased, cap_rate, capped, with_sink
 
 NEG_INF = float("-inf")
 LN2 = 0.6931471805599453
@@ -47,21 +47,24 @@ def cap_scores(acc, cap):
         acc[i] = capped(acc[i], cap, rate)
 
 
-def bias_scores(acc, slope, coord, diagonal):
-    """ALiBi: row r stands at column r + `diagonal`."""
+def bias_scores(acc, slopes, coord, diagonal):
+    """ALiBi: row r stands at column r + `diagonal`, and has a slope of its own."""
     for r in range(2):
         idx = [i for i in range(cute.size(acc)) if (i // 2) % 2 == r]
         row, column = coord[idx[0]]
         ahead = Float32(row + diagonal - column)
         for i in idx:  # a lane has two of eight columns
-            acc[i] = biased(acc[i], slope, ahead - float(8 * (i // 4) + i % 2))
+            acc[i] = biased(acc[i], slopes[r], ahead - float(8 * (i // 4) + i % 2))
 
 
-def start_at_sink(m, total, sink, scale_log2):
-    """Rows hold their sink before any key; each of a row's four lanes has a share of it."""
+def join_sinks(acc, m, total, sinks, scale_log2):
+    """A sink joins the sum of each row; each of a row's four lanes has a share of it."""
+    factors = []
     for r in range(2):
-        m[r] = at_sink(sink, scale_log2)
-        total[r] = Float32(0.25)
+        m[r], factor, extra = with_sink(m[r], sinks[r], scale_log2)
+        total[r] = total[r] * factor + 0.25 * extra
+        factors.append(factor)
+    rescale(acc, factors)
 
 
 def mask_length(acc, coord, left):
@@ -252,6 +255,11 @@ def packed_coord(coord, first, row, by_pack):
     `first`, rows of `pack` heads side by side."""
     places = [first + divmod(row + 8 * r, by_pack)[0] for r in range(2)]
     return [(places[(i // 2) % 2], coord[i][1]) for i in range(cute.size(coord))]
+
+
+def heads_of_rows(first, row, by_pack):
+    """The heads of a lane's two rows, `row` and the one 8 behind it, in a group from `first` on."""
+    return [first + divmod(row + 8 * r, by_pack)[1] for r in range(2)]
 
 
 def smem_tile(smem, dtype, shape, swizzle):

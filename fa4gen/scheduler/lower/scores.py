@@ -30,15 +30,16 @@ def pieces(schedule: Schedule, place: str) -> tuple[tuple[str, tuple[str, ...]],
     if "softcap" in schedule.features:
         found.append(("cap_scores", ("softcap",)))
     if "alibi" in schedule.features:
-        found.append(("bias_scores", ("slope", place)))
+        found.append(("bias_scores", ("slopes_of_rows", place)))
     return tuple(found)
 
 
-def tile_values(schedule: Schedule) -> tuple[Define, ...]:
-    """What they need of the tile's head."""
+def tile_values(schedule: Schedule, heads: tuple[str, ...]) -> tuple[Define, ...]:
+    """What they need of the head of each row that a thread holds."""
     if "alibi" not in schedule.features:
         return ()
-    return (Define(name="slope", text="slopes[batch, head]"),)
+    values = ", ".join(f"slopes[batch, {head}]" for head in heads)
+    return (Define(name="slopes_of_rows", text=values),)
 
 
 def parameters(schedule: Schedule) -> tuple[tuple[str, str], ...]:

@@ -405,12 +405,17 @@ class Sm100:
             touched = tuple(a for a in touched if a not in read)
             place = (self._stats(), self._stats_index(o), str(self._tile_m()))
             made.append(self._call(o, "read_final", place, read, (total, top)))
+        divisor = total
+        if "sinks" in self.schedule.features:
+            divisor = f"divisor_{o.instance}" if own else "divisor"
+            joined = (total, top, f"sinks[{self._row_head()}]", scale_log2(self.schedule))
+            made.append(self._call(o, "join_sink", joined, (), (divisor, total, top)))
         offset = o.instance if own else "own"
         pitch = self._tile_elements(out)
         address = f"lanes + {self._column(source, o.instance)}"
         args = (
             address,
-            total,
+            divisor,
             str(padded(self.schedule.head_dim_v)),
             self.dtype,
             f"raw_{self._home(out).name} + {offset} * {pitch}",
@@ -422,7 +427,7 @@ class Sm100:
         place = ("head", f"{first} + row", "seqlen_q")
         if at.packed:  # rows behind the tile's whole queries are none
             end = f"cutlass.min(seqlen_q, {first} + queries)"
-            place = ("head * pack + row_head", f"{first} + row_query", end)
+            place = (self._row_head(), f"{first} + row_query", end)
         store, lse, batch = self._call(o, "store_o", args, touched, ()), "lse", "batch"
         if split(self.schedule):
             lse, batch = "lse_partial", "partial"
@@ -433,6 +438,10 @@ class Sm100:
         args = (lse, total, top, scale_log2(self.schedule), batch, *place)
         made.append(self._call(o, "write_lse", args, ()))
         return [*made, ProxyFence(span=o.span)]
+
+    def _row_head(self) -> str:
+        """The query head of a thread's row."""
+        return "head * pack + row_head" if self._queries().packed else "head"
 
     def _tma_store(self, o: Occurrence, touched: Touched) -> list[Stmt]:
         item = o.operation.reads[0]
@@ -525,15 +534,11 @@ class Sm100:
             out.append(Define(name="head_kv", text="head // ratio"))
             out += claim(self.schedule)
         if "row_max" in kinds:
-            sink = f"at_sink(sinks[head], {scale_log2(self.schedule)})"
-            m, total = (
-                (sink, 1.0) if "sinks" in self.schedule.features else ("Float32(NEG_INF)", 0.0)
-            )
-            out.append(Define(name="m", text=m))
-            out.append(Define(name="total", text=f"Float32({total})"))
+            out.append(Define(name="m", text="Float32(NEG_INF)"))
+            out.append(Define(name="total", text="Float32(0.0)"))
             first, row = at.first("own"), "row_query" if at.packed else "row"
             ends = masked(self.schedule, first, at.of_instance, keys, merged=True)
-            values = tile_values(self.schedule)
+            values = tile_values(self.schedule, (self._row_head(),))
             if ends or values or "score_mod" in self.schedule.features:
                 out += [Define(name="q_row", text=f"{first} + {row}"), *ends, *values]
         return tuple(out)

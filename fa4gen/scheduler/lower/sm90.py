@@ -116,12 +116,11 @@ class Sm90:
             case "wgmma":
                 return [self._wgmma(o, touched, cursors)]
             case "online_softmax":
-                first = o.head and "sinks" not in self.schedule.features
                 step = Call(
                     operation=name,
                     results=("scales",),
                     function="online_softmax",
-                    args=("acc_s", "m", "total", scale_log2(self.schedule), str(first)),
+                    args=("acc_s", "m", "total", scale_log2(self.schedule), str(o.head)),
                     accesses=touched,
                     span=o.span,
                     prev=o.prev,
@@ -309,10 +308,11 @@ class Sm90:
         store = self._call(o, "store_o", args, touched, ("row_lse",))
         lse = ("lse", "row_lse[0]", "row_lse[1]", "batch")
         write = self._call(o, "write_lse", (*lse, "head", "q_row + lane_row", "seqlen_q"), ())
+        before = [*self._join_before(o), *self._sink(o)]
         if not self._queries().packed:
-            return [*self._join_before(o), store, write, ProxyFence(span=o.span)]
+            return [*before, store, write, ProxyFence(span=o.span)]
         write = self._call(o, "write_lse_of", (*lse, *PLACES, "seqlen_q"), ())
-        return [*self._join_before(o), store, self._places(o), write, ProxyFence(span=o.span)]
+        return [*before, store, self._places(o), write, ProxyFence(span=o.span)]
 
     def _places(self, o: Occurrence) -> Call:
         """Head and query of this lane's two rows; `seqlen_q` or more where there is none."""
@@ -334,6 +334,13 @@ class Sm90:
             self._call(o, "store_rows", ("acc_o", "o_partial", *place, width), ()),
             self._call(o, "write_lse_of", ("lse_partial", "row_lse[0]", "row_lse[1]", *place), ()),
         ]
+
+    def _sink(self, o: Occurrence) -> list[Stmt]:
+        if "sinks" not in self.schedule.features:
+            return []
+        sinks = ", ".join(f"sinks[{head}]" for head in self._row_heads())
+        args = ("acc_o", "m", "total", f"({sinks})", scale_log2(self.schedule))
+        return [self._call(o, "join_sinks", args, ())]
 
     def _join_before(self, o: Occurrence) -> list[Stmt]:
         """Only one warp waits for the bulk store of the tile before: the others wait for that
@@ -446,8 +453,19 @@ class Sm90:
         return (
             *out,
             *masked(self.schedule, "q_row", at.of_instance, keys, merged=False),
-            *tile_values(self.schedule),
+            *self._heads_of_rows(),
+            *tile_values(self.schedule, self._row_heads()),
         )
+
+    def _row_heads(self) -> tuple[str, str]:
+        """The query heads of a lane's two rows."""
+        return ("heads[0]", "heads[1]") if self._queries().packed else ("head", "head")
+
+    def _heads_of_rows(self) -> tuple[Define, ...]:
+        asked = {"alibi", "sinks"} & self.schedule.features
+        if not asked or not self._queries().packed:
+            return ()
+        return (Define(name="heads", text="heads_of_rows(head * pack, lane_row, by_pack)"),)
 
     def uniform(self, role: Role) -> bool:
         """Whether block 0 is like every other block, so that one loop serves them all."""
@@ -458,14 +476,10 @@ class Sm90:
         return "online_softmax" not in kinds
 
     def begin(self, role: Role) -> tuple[Stmt, ...]:
-        """At the start of each tile: O is empty, and rows may have a sink."""
+        """At the start of each tile: O is empty."""
         if not role.per:
             return ()
-        empty = Call(operation="", function="clear", args=("acc_o",))
-        if "sinks" not in self.schedule.features:
-            return (empty,)
-        args = ("m", "total", "sinks[head]", scale_log2(self.schedule))
-        return (empty, Call(operation="", function="start_at_sink", args=args))
+        return (Call(operation="", function="clear", args=("acc_o",)),)
 
     def _room_behind_q(self) -> tuple[tuple[str, str], ...]:
         """O takes the place of Q; where it is wider, the allocator leaves room behind Q."""
