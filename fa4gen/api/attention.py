@@ -7,7 +7,7 @@ import torch
 
 from fa4gen.diag import error
 from fa4gen.runtime import launch, operators
-from fa4gen.runtime.extras import Extras, Window, extras_of
+from fa4gen.runtime.extras import NOTHING, Extras, Window, extras_of
 from fa4gen.runtime.launch import GRID_LIMIT
 from fa4gen.runtime.problem import (
     LIMIT,
@@ -30,7 +30,6 @@ traced: Callable[[], bool] = torch.compiler.is_dynamo_compiling
 modes: Callable[[], int] = torch._C._len_torch_dispatch_stack  # FakeTensorMode, make_fx
 More = tuple[Window | None, float | None, Tensor | None, Tensor | None]  # as the call gives them
 PLAIN: More = (None, None, None, None)
-NOTHING = Extras()
 ALL = slice(None)
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 

@@ -44,6 +44,9 @@ class Extras:
         )
 
 
+NOTHING = Extras()
+
+
 def extras_of(
     q: Any, causal: bool, window: Any, softcap: Any, slopes: Any, sinks: Any
 ) -> tuple[bool, Extras]:

@@ -17,7 +17,7 @@ from fa4gen.diag import error
 from fa4gen.options import Options
 from fa4gen.target import TARGETS, why_not
 
-from .extras import Extras
+from .extras import NOTHING, Extras
 from .problem import LIMIT
 
 FUNCTION = "fwd"
@@ -135,7 +135,14 @@ def _installed_library() -> Path:
 
 
 def launch(
-    kernel: Kernel, q: Any, k: Any, v: Any, out: Any, lse: Any, scale: float, extras: Extras
+    kernel: Kernel,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    scale: float,
+    extras: Extras = NOTHING,
 ) -> None:
     """Launches on tensors that were checked; cuts what is too large for one grid into several."""
     import torch
