@@ -47,8 +47,9 @@ def test_any_number_of_heads_is_packed(
 
 @pytest.mark.dsl
 @BOTH
-def test_packed_heads_and_a_window(name: str) -> None:
-    run(name, heads=7, heads_kv=1, seqlen_q=40, seqlen_k=500, batch=2, window=(100, 10))
+def test_packed_heads_have_windows_and_a_slope_and_a_sink_of_their_own(name: str) -> None:
+    on = {"settings": dict.fromkeys(("window", "softcap", "alibi", "sinks"), "true")}
+    run(name, heads=7, heads_kv=1, seqlen_q=40, seqlen_k=500, batch=2, window=(100, 10), **on)
 
 
 @pytest.mark.dsl
@@ -63,12 +64,6 @@ def test_decoding_reads_keys_once_for_all_heads_of_a_group(name: str) -> None:
         return sum(n for op, n in counts.items() if "tensor.4d.shared::cta.global" in op)
 
     assert loads("false") >= 8 * loads("true")
-
-
-@pytest.mark.parametrize("feature", ["alibi", "sinks"])
-def test_values_of_one_head_do_not_go_with_packed_heads(feature: str) -> None:
-    with pytest.raises(Fa4genError, match=f"FA0223.*`pack_gqa` puts several heads.*`{feature}`"):
-        driver.check(SCHEDULES / "fwd_hd128.yaml", settings=PACKED | {feature: "true"})
 
 
 def test_bytes_of_packed_boxes_are_those_of_whole_queries() -> None:

@@ -74,21 +74,12 @@ def check(schedule: Schedule, target: Target) -> list[Diagnostic]:
         *_meanings(schedule),
         *_registers(schedule),
         *_masks(schedule),
-        *_heads(schedule),
+        *_splits(schedule),
     ]
 
 
-def _heads(schedule: Schedule) -> Iterator[Diagnostic]:
-    """A tile that several heads share has no slope, and no sink, of its one head."""
-    of_heads = [f for f in ("alibi", "sinks") if f in schedule.features]
-    if "pack_gqa" in schedule.features and of_heads:
-        yield Diagnostic(
-            code="FA0223",
-            title=f"`pack_gqa` puts several heads into a tile, and `{of_heads[0]}` takes one value "
-            "for all rows of a tile",
-            span=schedule.span,
-            fix=f"leave out `pack_gqa` or `{of_heads[0]}`",
-        )
+def _splits(schedule: Schedule) -> Iterator[Diagnostic]:
+    """What joins a row once cannot join each of its splits."""
     if {"split_kv", "sinks"} <= schedule.features:
         yield Diagnostic(
             code="FA0223",
