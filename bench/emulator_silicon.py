@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 WITHIN = 0.999
 LENGTHS = ((129, 300), (300, 500), (256, 1024))
 SCHEDULES = ("fwd_hd128_sm90", "fwd_hd64_sm90")
-ALONE, TOGETHER = 4, 32  # seeds of each displacement
+ALONE, TOGETHER = 4, 128  # seeds of each displacement, as long as a difference is left
 Case = dict[str, object]
 
 
