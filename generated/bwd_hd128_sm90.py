@@ -36,7 +36,11 @@ CONSUMER_JOIN = 1  # bwd_hd128_sm90.yaml:39
 LOG2_E = 1.4426950408889634
 NEG_INF = float("-inf")
 NO_KEYS = float("-inf")  # the LSE of a row that sees none
-ROW_WARPS = 4  # rows of O that a CTA of `preprocess` works on at a time
+ROWS = (
+    32  # that a CTA of `preprocess` or `postprocess` works on; row arrays have whole blocks of it
+)
+ROW_THREADS = 128
+PIECE = 8  # elements that a lane takes at a time
 
 
 def tensor_map(t, rows, cols, swizzle):
@@ -90,6 +94,26 @@ def row_address(rows, batch, head, row):
     return (rows.iterator + rows.layout((batch, head, row))).raw_ptr()
 
 
+def lanes_of_row(width):
+    """How many lanes share a row of `width` elements: a power of two."""
+    lanes = 1
+    while lanes * PIECE < width:
+        lanes = 2 * lanes
+    return lanes
+
+
+def piece(t, batch, row, head, column):
+    """Address of a lane's elements of a row of a (batch, length, heads, width) tensor."""
+    return (t.iterator + t.layout((batch, row, head, column))).raw_ptr()
+
+
+def rows_of_lane(width):
+    """(columns of this lane, its rows in a CTA's block) of rows of `width` elements."""
+    lanes = lanes_of_row(width)
+    thread, step = cute.arch.thread_idx()[0], ROW_THREADS // lanes
+    return thread % lanes * PIECE, [thread // lanes + n * step for n in range(ROWS // step)]
+
+
 @cute.kernel
 def preprocess(
     o: cute.Tensor,
@@ -101,37 +125,51 @@ def preprocess(
     dq_sum: cute.Tensor,
     seqlen_q: Int32,
 ):
-    """Row arrays, and zeros for the sums of dQ; a warp takes a row, a CTA four neighbours."""
+    """Row arrays, and zeros for the sums of dQ; a CTA takes `ROWS` neighbours of one head."""
     block, head, batch = cute.arch.block_idx()
-    lane = cute.arch.lane_idx()
-    row = block * ROW_WARPS + cute.arch.warp_idx()
-    bound = Float32(float("inf"))
-    delta = Float32(0.0)
-    if row < seqlen_q:
-        for c in cutlass.range(lane, o.shape[3], 32, unroll=1):
-            delta = delta + o[batch, row, head, c].to(Float32) * do[batch, row, head, c].to(Float32)
-        for c in cutlass.range(lane, dq_sum.shape[3], 32, unroll=1):
-            dq_sum[batch, row, head, c] = Float32(0.0)
-    for d in (1, 2, 4, 8, 16):
-        delta = delta + cute.arch.shuffle_sync_bfly(delta, offset=d)
-    if lane == 0:
-        if row < seqlen_q:
-            value = lse[batch, head, row]
-            bound = cutlass.select_(value == NO_KEYS, bound, value * LOG2_E)
-            delta = delta - dlse[batch, head, row]
-        lse_rows[batch, head, row] = bound
-        delta_rows[batch, head, row] = delta
+    column, own = rows_of_lane(o.shape[3])
+    lanes = lanes_of_row(o.shape[3])
+    for n in cutlass.range_constexpr(len(own)):
+        row = block * ROWS + own[n]
+        delta = Float32(0.0)
+        if row < seqlen_q and column < o.shape[3]:
+            x = piece(o, batch, row, head, column).load(16, count=PIECE).to(Float32)
+            y = piece(do, batch, row, head, column).load(16, count=PIECE).to(Float32)
+            for i in cutlass.range_constexpr(PIECE):
+                delta = delta + x[i] * y[i]
+        for d in cutlass.range_constexpr(lanes.bit_length() - 1):
+            delta = delta + cute.arch.shuffle_sync_bfly(delta, offset=1 << d)
+        if column == 0:
+            bound = Float32(float("inf"))
+            if row < seqlen_q:
+                value = lse[batch, head, row]
+                bound = cutlass.select_(value == NO_KEYS, bound, value * LOG2_E)
+                delta = delta - dlse[batch, head, row]
+            lse_rows[batch, head, row] = bound
+            delta_rows[batch, head, row] = delta
+    column, own = rows_of_lane(dq_sum.shape[3])
+    zeros = cutlass.Vector.from_elements([Float32(0.0)] * 4, Float32)
+    for n in cutlass.range_constexpr(len(own)):
+        row = block * ROWS + own[n]
+        if row < seqlen_q and column < dq_sum.shape[3]:
+            at = piece(dq_sum, batch, row, head, column)
+            at.store(zeros, alignment=16)
+            (at + 4).store(zeros, alignment=16)
 
 
 @cute.kernel
 def postprocess(dq_sum: cute.Tensor, dq: cute.Tensor, softmax_scale: Float32, seqlen_q: Int32):
-    """dQ = its sum, scaled and rounded; a warp takes a row."""
+    """dQ = its sum, scaled and rounded; a CTA takes `ROWS` neighbours of one head."""
     block, head, batch = cute.arch.block_idx()
-    row = block * ROW_WARPS + cute.arch.warp_idx()
-    if row < seqlen_q:
-        for c in cutlass.range(cute.arch.lane_idx(), dq.shape[3], 32, unroll=1):
-            value = dq_sum[batch, row, head, c] * softmax_scale
-            dq[batch, row, head, c] = value.to(dq.element_type)
+    column, own = rows_of_lane(dq.shape[3])
+    for n in cutlass.range_constexpr(len(own)):
+        row = block * ROWS + own[n]
+        if row < seqlen_q and column < dq.shape[3]:
+            at = piece(dq_sum, batch, row, head, column)
+            low, high = at.load(16, count=4), (at + 4).load(16, count=4)
+            scaled = [half[i] * softmax_scale for half in (low, high) for i in range(4)]
+            rounded = cutlass.Vector.from_elements(scaled, Float32).to(dq.element_type)
+            piece(dq, batch, row, head, column).store(rounded, alignment=16)
 
 
 def tiled_product(dtype, warpgroups, columns, a_major, b_major, a_source):
@@ -616,9 +654,9 @@ def launch(
     mma_dsk = tiled_product(BFloat16, (1, 2), 64, OperandMajorMode.MN, OperandMajorMode.MN, warpgroup.OperandSource.SMEM)
     mma_dsq = tiled_product(BFloat16, (2, 1), 128, OperandMajorMode.K, OperandMajorMode.MN, warpgroup.OperandSource.RMEM)
     key_tiles = (k.shape[1] + 127) // 128
-    rows = lse_rows.shape[2] // ROW_WARPS
+    rows = lse_rows.shape[2] // ROWS
     preprocess(o, do, lse, dlse, lse_rows, delta_rows, dq_sum, q.shape[1]).launch(
-        grid=(rows, q.shape[2], q.shape[0]), block=(32 * ROW_WARPS, 1, 1), stream=stream
+        grid=(rows, q.shape[2], q.shape[0]), block=(ROW_THREADS, 1, 1), stream=stream
     )
     kernel(
         tma_k,
@@ -647,7 +685,7 @@ def launch(
         min_blocks_per_mp=1,
     )
     postprocess(dq_sum, dq, softmax_scale, q.shape[1]).launch(
-        grid=(rows, q.shape[2], q.shape[0]), block=(32 * ROW_WARPS, 1, 1), stream=stream
+        grid=(rows, q.shape[2], q.shape[0]), block=(ROW_THREADS, 1, 1), stream=stream
     )
 
 

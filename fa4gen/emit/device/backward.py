@@ -12,7 +12,9 @@ from cutlass import Float32, Int32
 from fa4gen.emit.device.launch import LOG2_E
 
 NO_KEYS = float("-inf")  # the LSE of a row that sees none
-ROWS = 32  # that a CTA of `preprocess` or `postprocess` works on; row arrays have whole blocks of it
+ROWS = (
+    32  # that a CTA of `preprocess` or `postprocess` works on; row arrays have whole blocks of it
+)
 ROW_THREADS = 128
 PIECE = 8  # elements that a lane takes at a time
 
