@@ -63,9 +63,12 @@ def run_here(
     status = subprocess.run(command).returncode
     record = results.read(out)
     if not record["machine"]:
+        log = out / "worker.log"
+        said = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
         raise error(
             "FA0709",
-            f"the runner did not start (exit status {status}): see `{out / 'worker.log'}`",
+            f"the runner did not start (exit status {status})",
+            why=said[0] if said else "it said nothing",
             fix="run it where torch sees a GPU; `--kit DIR` writes what that machine needs",
         )
     return record
@@ -78,6 +81,16 @@ def has_gpu() -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0 and "GPU" in done.stdout
+
+
+def refuse_without_gpu() -> None:
+    """Raises FA0709 where there is no GPU, before minutes go into compiling."""
+    if not has_gpu():
+        raise error(
+            "FA0709",
+            "there is no NVIDIA GPU here, so nothing can be timed",
+            fix="`--kit DIR` writes what a GPU machine needs; `--keep DIR` takes its results over",
+        )
 
 
 def keep_results(out: Path, results_folder: Path) -> tuple[Path, str]:

@@ -112,6 +112,7 @@ def bench_arguments(parser: Arguments) -> None:
 
 def bench_verb(given: Given) -> int:
     from fa4gen.bench import verb
+    from fa4gen.bench.session import refuse_without_gpu
     from fa4gen.options import Options
 
     if not given.keep and not given.schedules:
@@ -120,6 +121,8 @@ def bench_verb(given: Given) -> int:
         file, table = verb.keep(given.keep)
     else:
         options = Options.from_environment()
+        if not given.kit:
+            refuse_without_gpu()
         made = verb.kernels(given.schedules, settings(given), given.variant, options)
         if given.kit:
             where = verb.write(given.kit, made, given.peers, options)

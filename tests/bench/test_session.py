@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from fa4gen.bench import session, verb
 from fa4gen.bench.session import keep_results, make_kit, run_here
+from fa4gen.cli import main
 from fa4gen.diag import Fa4genError
 from fa4gen.options import Options
 from fa4gen.runtime import kit
@@ -49,11 +51,19 @@ def test_a_kit_is_for_one_target(made, targets):
         made(*targets)
 
 
-def test_without_a_gpu_the_error_says_where_to_look(made, tmp_path):
+def test_without_a_gpu_nothing_is_compiled_for_a_benchmark(monkeypatch, capsys):
+    monkeypatch.setattr(session, "has_gpu", lambda: False)
+    monkeypatch.setattr(verb, "kernels", lambda *_: pytest.fail("compiled"))
+    assert main(["bench", "schedules/fwd_hd64_sm90.yaml"]) == 1
+    assert "`--kit DIR`" in capsys.readouterr().err
+
+
+def test_without_a_gpu_the_error_says_what_the_worker_said(made, tmp_path):
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
-    with pytest.raises(Fa4genError, match=r"FA0709.*worker\.log"):
+    with pytest.raises(Fa4genError, match="FA0709") as caught:
         run_here(made("sm_90a"), tmp_path / "out", only="host")
+    assert caught.value.diagnostics[0].why in (tmp_path / "out" / "worker.log").read_text()
     with pytest.raises(Fa4genError, match="no worker reached a GPU"):
         keep_results(tmp_path / "out", tmp_path / "results")
