@@ -187,9 +187,10 @@ def _hash(path: Path) -> str:
 
 @functools.cache
 def package_hash() -> str:
-    """A hash of what decides the emitted text: this package's modules and templates."""
+    """A hash of what decides the emitted text and what is kept of it: modules and templates."""
     whole = hashlib.sha256()
     for part in (
+        "api/jit.py",
         "diag.py",
         "driver.py",
         "dtypes.py",
