@@ -26,9 +26,17 @@ from emulator_own import build
 from emulator_peers import environment, tail
 
 from fa4gen.emit.render import render
+from fa4gen.emulate import run_backward
 from fa4gen.emulator.api import Emulator, Function
-from fa4gen.emulator.attention import AttentionProblem, judge_forward, make_inputs
+from fa4gen.emulator.attention import (
+    AttentionProblem,
+    Inputs,
+    Verdict,
+    judge_forward,
+    make_inputs,
+)
 from fa4gen.emulator.damage import damages
+from fa4gen.emulator.report import Report
 from fa4gen.ir.schedule import Schedule
 
 # queries, keys, spread: one block; a ring lapped twice, with rescaling; lengths that fill no tile;
@@ -37,6 +45,8 @@ CASES = (
     *((256, 128, 1.0), (256, 896, 8.0), (200, 300, 1.0), (300, 640, 8.0)),
     (128, 2304, 1.0),
 )
+# of the backward, two heads: one block each; several; a tile and a bit, seen by many queries
+BACKWARD_CASES = ((128, 128, 1.0), (300, 200, 1.0), (520, 130, 8.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +97,11 @@ REASONS = (
         "(count.*|no-(wait|arrive))",
         r"tma_q.*\+ Q_FULL\)|mbar \+ Q_EMPTY, 2|mbar \+ Q_EMPTY\)",
         "a CTA of this grid has one tile: Q is loaded once, and nobody waits for its place",
+    ),
+    Reason(
+        "(count.*|no-(wait|arrive))",
+        r"tma_k.*\+ K_FULL\)|mbar \+ K_EMPTY",
+        "a CTA of a backward has one tile: K is loaded once, and nobody waits for its place",
     ),
     Reason(
         "no-arrive",
@@ -140,10 +155,12 @@ def places(lines_ptx: str, source: str) -> list[str]:
 def verdict(seeds: int, shared_object: Path, s: Schedule, ptx: Path) -> dict[str, object]:
     """Runs a PTX text until something is seen."""
     loaded = Emulator(target=s.target).load(shared_object, ptx=[ptx])["fwd"]
+    backward = s.kernel == "attention_backward"
     ran = 0
     for seed in range(seeds):
-        for sq, sk, spread in CASES:
+        for sq, sk, spread in BACKWARD_CASES if backward else CASES:
             problem = AttentionProblem(
+                heads=1 + backward,
                 seqlen_q=sq,
                 seqlen_k=sk,
                 head_dim=s.head_dim,
@@ -152,26 +169,34 @@ def verdict(seeds: int, shared_object: Path, s: Schedule, ptx: Path) -> dict[str
                 spread=spread,
             )
             fwd = replace(loaded, emulator=Emulator(target=s.target, seed=seed))
-            found = run(fwd, problem, seed)
+            found = run(fwd, problem, seed, backward=backward)
             ran += 1
             if found:
                 return {**found, "runs": ran, "seed": seed, "seqlens": [sq, sk]}
     return {"verdict": "silent", "runs": ran}
 
 
-def run(fwd: Function, p: AttentionProblem, seed: int) -> dict[str, object] | None:
-    """One run: what was seen, or None. One multiprocessor: a CTA takes every tile in turn."""
-    x = make_inputs(p, seed)
+def run_forward(fwd: Function, p: AttentionProblem, x: Inputs) -> tuple[Report, list[Verdict]]:
+    """One multiprocessor: a CTA takes every tile in turn."""
     out = torch.full((p.batch, p.seqlen_q, p.heads, p.head_dim_v), float("nan")).bfloat16()
     lse = torch.full((p.batch, p.heads, p.seqlen_q), float("nan"))
     report = fwd(x.q, x.k, x.v, out, lse, *tail("own", fwd.emulator.target, p, sms=1))
+    return report, judge_forward(p, x, out, lse)
+
+
+def run(
+    fwd: Function, p: AttentionProblem, seed: int, *, backward: bool
+) -> dict[str, object] | None:
+    """One run: what was seen, or None."""
+    x = make_inputs(p, seed)
+    report, verdicts = run_backward(fwd, p, x, 1) if backward else run_forward(fwd, p, x)
     for first in (*report.faults, *report.races):
         return {"verdict": first.kind, "says": str(first)[:400]}
     if report.deadlock:
         return {"verdict": "deadlock", "says": str(report.deadlock)[:400]}
     for first in report.warnings:
         return {"verdict": "warning", "says": str(first)[:400]}
-    wrong = [v for v in judge_forward(p, x, out, lse) if not v.right]
+    wrong = [v for v in verdicts if not v.right]
     return {"verdict": "wrong value", "says": str(wrong[0])} if wrong else None
 
 

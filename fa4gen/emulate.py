@@ -151,7 +151,7 @@ def emulate(
     fwd = emulator.load(made.shared_object, ptx=[made.lines_ptx])["fwd"]
     x = make_inputs(problem, seed)
     if schedule.kernel == "attention_backward":
-        report, verdicts = _backward(fwd, problem, x, num_sms)
+        report, verdicts = run_backward(fwd, problem, x, num_sms)
     else:
         more = feature_values(problem)
         more += partials(problem, splits) if "split_kv" in schedule.features else []
@@ -216,7 +216,7 @@ def _forward(
     return report, judge_forward(p, x, out, lse)
 
 
-def _backward(kernel: Kernel, problem: AttentionProblem, x: Inputs, num_sms: int) -> Result:
+def run_backward(kernel: Kernel, problem: AttentionProblem, x: Inputs, num_sms: int) -> Result:
     """Runs a backward on the exact output, rounded; what it does not write stays NaN."""
     import torch
 

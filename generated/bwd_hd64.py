@@ -12,26 +12,26 @@ from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
 from cutlass.experimental import primitives as p
 
 DTYPE = BFloat16
-K_FULL = 0  # bwd_hd128.yaml:93
-K_EMPTY = 1  # bwd_hd128.yaml:94
-V_FULL = 2  # bwd_hd128.yaml:95
-Q_FULL = 3  # bwd_hd128.yaml:96
-Q_EMPTY = 5  # bwd_hd128.yaml:96
-DO_FULL = 7  # bwd_hd128.yaml:97
-DO_EMPTY = 9  # bwd_hd128.yaml:97
-LSE_FULL = 11  # bwd_hd128.yaml:98
-LSE_EMPTY = 13  # bwd_hd128.yaml:98
-DELTA_FULL = 15  # bwd_hd128.yaml:99
-DELTA_EMPTY = 17  # bwd_hd128.yaml:99
-S_FULL = 19  # bwd_hd128.yaml:100
-P_READY = 20  # bwd_hd128.yaml:101
-DP_FULL = 21  # bwd_hd128.yaml:102
-DS_READY = 22  # bwd_hd128.yaml:103
-DQ_FULL = 23  # bwd_hd128.yaml:104
+K_FULL = 0  # bwd_hd128.yaml:95
+K_EMPTY = 1  # bwd_hd128.yaml:96
+V_FULL = 2  # bwd_hd128.yaml:97
+Q_FULL = 3  # bwd_hd128.yaml:98
+Q_EMPTY = 5  # bwd_hd128.yaml:98
+DO_FULL = 7  # bwd_hd128.yaml:99
+DO_EMPTY = 9  # bwd_hd128.yaml:99
+LSE_FULL = 11  # bwd_hd128.yaml:100
+LSE_EMPTY = 13  # bwd_hd128.yaml:100
+DELTA_FULL = 15  # bwd_hd128.yaml:101
+DELTA_EMPTY = 17  # bwd_hd128.yaml:101
+S_FULL = 19  # bwd_hd128.yaml:102
+P_READY = 20  # bwd_hd128.yaml:103
+DP_FULL = 21  # bwd_hd128.yaml:104
+DS_READY = 22  # bwd_hd128.yaml:105
+DQ_FULL = 23  # bwd_hd128.yaml:106
 DQ_EMPTY = 24  # bwd_hd64.yaml:11
-DV_FULL = 25  # bwd_hd128.yaml:106
-DK_FULL = 26  # bwd_hd128.yaml:107
-COMPUTE_JOIN = 1  # bwd_hd128.yaml:43
+DV_FULL = 25  # bwd_hd128.yaml:108
+DK_FULL = 26  # bwd_hd128.yaml:109
+COMPUTE_JOIN = 1  # bwd_hd128.yaml:44
 
 
 LOG2_E = 1.4426950408889634
@@ -203,27 +203,24 @@ def score_gradients(pairs, address, delta, target, from_last, smem, row, box_row
             (smem + place).store(eight.bitcast(dtype), alignment=16)
 
 
-def reduce_tile(address, columns, smem, boxes, tensor_map, row, head, batch):
-    """Adds rows of an accumulator in tensor memory to global memory, each warp its own 32.
+def reduce_tile(v, smem, boxes, tensor_map, row, head, batch):
+    """Adds rows of float32 to global memory, each warp its own 32.
 
-    `smem`: this warp's boxes of 32 x 32 float32, in turn; `boxes`: how many of them. The
-    accumulator is free when the function returns, the boxes are not (`finish_sums`).
+    `smem`: this warp's boxes of 32 x 32 float32, in turn; `boxes`: how many of them. They are in
+    use when the function returns (`finish_sums`).
     """
     lane = cute.arch.lane_idx()
-    for first in range(0, columns, 2 * SUM_COLUMNS):
-        v = load_row(address + first, min(2 * SUM_COLUMNS, columns - first))
-        p.tcgen05_wait("load")
-        for n in range(len(v) // SUM_COLUMNS):
-            box = smem + (first // SUM_COLUMNS + n) % boxes * (32 * SUM_COLUMNS)
-            cute.arch.cp_async_bulk_wait_group(boxes - 1, read=True)
-            cute.arch.sync_warp()
-            for c in range(8):  # chunks of 16 bytes
-                at = n * SUM_COLUMNS + 4 * c
-                four = cutlass.Vector.from_elements([v[at + i] for i in range(4)], Float32)
-                (box + lane * SUM_COLUMNS + (c ^ (lane % 8)) * 4).store(four, alignment=16)
-            p.fence_proxy("async_shared", space=p.SharedSpace.shared_cta)
-            cute.arch.sync_warp()
-            add_box(tensor_map, box, first + n * SUM_COLUMNS, row, head, batch)
+    for n in range(len(v) // SUM_COLUMNS):
+        box = smem + n % boxes * (32 * SUM_COLUMNS)
+        cute.arch.cp_async_bulk_wait_group(boxes - 1, read=True)
+        cute.arch.sync_warp()
+        for c in range(8):  # chunks of 16 bytes
+            at = n * SUM_COLUMNS + 4 * c
+            four = cutlass.Vector.from_elements([v[at + i] for i in range(4)], Float32)
+            (box + lane * SUM_COLUMNS + (c ^ (lane % 8)) * 4).store(four, alignment=16)
+        p.fence_proxy("async_shared", space=p.SharedSpace.shared_cta)
+        cute.arch.sync_warp()
+        add_box(tensor_map, box, n * SUM_COLUMNS, row, head, batch)
 
 
 @cute.jit
@@ -359,9 +356,9 @@ def kernel(
     p.fence_mbarrier_init()
     p.barrier_cta_sync_aligned(0)
 
-    # ==== role reduce  # bwd_hd128.yaml:42
+    # ==== role reduce  # bwd_hd128.yaml:43
     if warp < 4:
-        p.setmaxregister(136, "increase")  # bwd_hd128.yaml:42
+        p.setmaxregister(144, "increase")  # bwd_hd128.yaml:43
         lanes = (warp % 4) * (32 << 16)
         warp_in_role = warp % 4
         dq_phase = Int32(0)
@@ -371,14 +368,16 @@ def kernel(
         for member in cutlass.range(ratio, unroll=1):
             head = head_kv * ratio + member
             for i in cutlass.range(n_blocks, unroll=1):  # blocks
-                cute.arch.mbarrier_wait(mbar + DQ_FULL, dq_phase)  # bwd_hd128.yaml:104
-                reduce_tile(lanes + 320, 64, raw_dq_out + warp_in_role * 2048, 2, tma_dq_sum, (first_block + i) * 128 + warp_in_role * 32, head, batch)  # bwd_hd128.yaml:86
+                cute.arch.mbarrier_wait(mbar + DQ_FULL, dq_phase)  # bwd_hd128.yaml:106
+                dq = load_row(lanes + 320, 64)  # bwd_hd128.yaml:87
+                p.tcgen05_wait("load")  # bwd_hd128.yaml:87
                 p.mbarrier_arrive(mbar + DQ_EMPTY)  # bwd_hd64.yaml:11
+                reduce_tile(dq, raw_dq_out + warp_in_role * 2048, 2, tma_dq_sum, (first_block + i) * 128 + warp_in_role * 32, head, batch)  # bwd_hd128.yaml:88
                 dq_phase = dq_phase ^ 1
-        finish_sums()  # bwd_hd128.yaml:42
-    # ==== role compute, instances 0 to 1 as a run-time index  # bwd_hd128.yaml:43
+        finish_sums()  # bwd_hd128.yaml:43
+    # ==== role compute, instances 0 to 1 as a run-time index  # bwd_hd128.yaml:44
     if warp >= 4 and warp < 12:
-        p.setmaxregister(136, "increase")  # bwd_hd128.yaml:43
+        p.setmaxregister(136, "increase")  # bwd_hd128.yaml:44
         lanes = (warp % 4) * (32 << 16)
         warp_in_role = warp % 4
         row = cute.arch.thread_idx()[0] % 128
@@ -394,71 +393,71 @@ def kernel(
         seen_from = cutlass.select_(n_tile * 128 + row < seqlen_k, Int32(0), Int32(1073741823))
         for member in cutlass.range(ratio, unroll=1):
             for i in cutlass.range(n_masked, unroll=1):  # masked
-                cute.arch.mbarrier_wait(mbar + LSE_FULL + lse_slot, lse_phase)  # bwd_hd128.yaml:98
-                cute.arch.mbarrier_wait(mbar + S_FULL, s_phase)  # bwd_hd128.yaml:100
-                s = load_row(lanes + 0 + own * 64, 64)  # bwd_hd128.yaml:84
-                p.tcgen05_wait("load")  # bwd_hd128.yaml:84
-                s = mask_queries(s, seen_from - (first_block + i) * 128 - own * 64)  # bwd_hd128.yaml:84
-                e = probabilities(s, raw_lse + lse_slot * 128 + own * 64, scale_log2)  # bwd_hd128.yaml:84
-                store_p(e, lanes + 32 + own * 64, BFloat16)  # bwd_hd128.yaml:84
-                p.tcgen05_wait("store")  # bwd_hd128.yaml:84
-                p.mbarrier_arrive(mbar + LSE_EMPTY + lse_slot)  # bwd_hd128.yaml:98
-                p.mbarrier_arrive(mbar + P_READY)  # bwd_hd128.yaml:101
-                cute.arch.mbarrier_wait(mbar + DELTA_FULL + lse_slot, lse_phase)  # bwd_hd128.yaml:99
-                cute.arch.mbarrier_wait(mbar + DP_FULL, s_phase)  # bwd_hd128.yaml:102
-                score_gradients(e, lanes + 192 + own * 64, raw_delta + lse_slot * 128 + own * 64, lanes + 224 + own * 64, True, raw_ds_all + own * 8192, row, 128, 64, BFloat16)  # bwd_hd128.yaml:85
+                cute.arch.mbarrier_wait(mbar + LSE_FULL + lse_slot, lse_phase)  # bwd_hd128.yaml:100
+                cute.arch.mbarrier_wait(mbar + S_FULL, s_phase)  # bwd_hd128.yaml:102
+                s = load_row(lanes + 0 + own * 64, 64)  # bwd_hd128.yaml:85
+                p.tcgen05_wait("load")  # bwd_hd128.yaml:85
+                s = mask_queries(s, seen_from - (first_block + i) * 128 - own * 64)  # bwd_hd128.yaml:85
+                e = probabilities(s, raw_lse + lse_slot * 128 + own * 64, scale_log2)  # bwd_hd128.yaml:85
+                store_p(e, lanes + 32 + own * 64, BFloat16)  # bwd_hd128.yaml:85
                 p.tcgen05_wait("store")  # bwd_hd128.yaml:85
-                p.fence_proxy("async_shared", space=p.SharedSpace.shared_cta)  # bwd_hd128.yaml:85
-                p.mbarrier_arrive(mbar + DELTA_EMPTY + lse_slot)  # bwd_hd128.yaml:99
-                p.mbarrier_arrive(mbar + DS_READY)  # bwd_hd128.yaml:103
+                p.mbarrier_arrive(mbar + LSE_EMPTY + lse_slot)  # bwd_hd128.yaml:100
+                p.mbarrier_arrive(mbar + P_READY)  # bwd_hd128.yaml:103
+                cute.arch.mbarrier_wait(mbar + DELTA_FULL + lse_slot, lse_phase)  # bwd_hd128.yaml:101
+                cute.arch.mbarrier_wait(mbar + DP_FULL, s_phase)  # bwd_hd128.yaml:104
+                score_gradients(e, lanes + 192 + own * 64, raw_delta + lse_slot * 128 + own * 64, lanes + 224 + own * 64, True, raw_ds_all + own * 8192, row, 128, 64, BFloat16)  # bwd_hd128.yaml:86
+                p.tcgen05_wait("store")  # bwd_hd128.yaml:86
+                p.fence_proxy("async_shared", space=p.SharedSpace.shared_cta)  # bwd_hd128.yaml:86
+                p.mbarrier_arrive(mbar + DELTA_EMPTY + lse_slot)  # bwd_hd128.yaml:101
+                p.mbarrier_arrive(mbar + DS_READY)  # bwd_hd128.yaml:105
                 lse_slot = lse_slot ^ 1
                 lse_phase = lse_phase ^ Int32(lse_slot == 0)
                 s_phase = s_phase ^ 1
             for i in cutlass.range(n_blocks - n_masked, unroll=1):  # unmasked
-                cute.arch.mbarrier_wait(mbar + LSE_FULL + lse_slot, lse_phase)  # bwd_hd128.yaml:98
-                cute.arch.mbarrier_wait(mbar + S_FULL, s_phase)  # bwd_hd128.yaml:100
-                s = load_row(lanes + 0 + own * 64, 64)  # bwd_hd128.yaml:84
-                p.tcgen05_wait("load")  # bwd_hd128.yaml:84
-                e = probabilities(s, raw_lse + lse_slot * 128 + own * 64, scale_log2)  # bwd_hd128.yaml:84
-                store_p(e, lanes + 32 + own * 64, BFloat16)  # bwd_hd128.yaml:84
-                p.tcgen05_wait("store")  # bwd_hd128.yaml:84
-                p.mbarrier_arrive(mbar + LSE_EMPTY + lse_slot)  # bwd_hd128.yaml:98
-                p.mbarrier_arrive(mbar + P_READY)  # bwd_hd128.yaml:101
-                cute.arch.mbarrier_wait(mbar + DELTA_FULL + lse_slot, lse_phase)  # bwd_hd128.yaml:99
-                cute.arch.mbarrier_wait(mbar + DP_FULL, s_phase)  # bwd_hd128.yaml:102
-                score_gradients(e, lanes + 192 + own * 64, raw_delta + lse_slot * 128 + own * 64, lanes + 224 + own * 64, True, raw_ds_all + own * 8192, row, 128, 64, BFloat16)  # bwd_hd128.yaml:85
+                cute.arch.mbarrier_wait(mbar + LSE_FULL + lse_slot, lse_phase)  # bwd_hd128.yaml:100
+                cute.arch.mbarrier_wait(mbar + S_FULL, s_phase)  # bwd_hd128.yaml:102
+                s = load_row(lanes + 0 + own * 64, 64)  # bwd_hd128.yaml:85
+                p.tcgen05_wait("load")  # bwd_hd128.yaml:85
+                e = probabilities(s, raw_lse + lse_slot * 128 + own * 64, scale_log2)  # bwd_hd128.yaml:85
+                store_p(e, lanes + 32 + own * 64, BFloat16)  # bwd_hd128.yaml:85
                 p.tcgen05_wait("store")  # bwd_hd128.yaml:85
-                p.fence_proxy("async_shared", space=p.SharedSpace.shared_cta)  # bwd_hd128.yaml:85
-                p.mbarrier_arrive(mbar + DELTA_EMPTY + lse_slot)  # bwd_hd128.yaml:99
-                p.mbarrier_arrive(mbar + DS_READY)  # bwd_hd128.yaml:103
+                p.mbarrier_arrive(mbar + LSE_EMPTY + lse_slot)  # bwd_hd128.yaml:100
+                p.mbarrier_arrive(mbar + P_READY)  # bwd_hd128.yaml:103
+                cute.arch.mbarrier_wait(mbar + DELTA_FULL + lse_slot, lse_phase)  # bwd_hd128.yaml:101
+                cute.arch.mbarrier_wait(mbar + DP_FULL, s_phase)  # bwd_hd128.yaml:104
+                score_gradients(e, lanes + 192 + own * 64, raw_delta + lse_slot * 128 + own * 64, lanes + 224 + own * 64, True, raw_ds_all + own * 8192, row, 128, 64, BFloat16)  # bwd_hd128.yaml:86
+                p.tcgen05_wait("store")  # bwd_hd128.yaml:86
+                p.fence_proxy("async_shared", space=p.SharedSpace.shared_cta)  # bwd_hd128.yaml:86
+                p.mbarrier_arrive(mbar + DELTA_EMPTY + lse_slot)  # bwd_hd128.yaml:101
+                p.mbarrier_arrive(mbar + DS_READY)  # bwd_hd128.yaml:105
                 lse_slot = lse_slot ^ 1
                 lse_phase = lse_phase ^ Int32(lse_slot == 0)
                 s_phase = s_phase ^ 1
-        cute.arch.mbarrier_wait(mbar + DV_FULL, dv_phase)  # bwd_hd128.yaml:106
-        store_gradient(lanes + 128, Float32(1.0), own * 32, 32, 64, BFloat16, raw_v + own * 4096, row, 128, 32)  # bwd_hd128.yaml:87
-        p.fence_proxy("async_shared", space=p.SharedSpace.shared_cta)  # bwd_hd128.yaml:87
-        p.barrier_cta_sync(COMPUTE_JOIN + own, thread_count=128)  # bwd_hd128.yaml:88
-        if warp_in_role == 0:
-            if p.elect_sync():  # bwd_hd128.yaml:88
-                p.cp_async_bulk_tensor_global_shared_cta(tma_dv.get_ptr(), raw_v + own * 4096 + 0, [own * 32 + 0, n_tile * 128, head_kv, batch])
-                cute.arch.cp_async_bulk_commit_group()
-        cute.arch.mbarrier_wait(mbar + DK_FULL, dv_phase)  # bwd_hd128.yaml:107
-        store_gradient(lanes + 384, softmax_scale, own * 32, 32, 64, BFloat16, raw_k + own * 4096, row, 128, 32)  # bwd_hd128.yaml:89
+        cute.arch.mbarrier_wait(mbar + DV_FULL, dv_phase)  # bwd_hd128.yaml:108
+        store_gradient(lanes + 128, Float32(1.0), own * 32, 32, 64, BFloat16, raw_v + own * 4096, row, 128, 32)  # bwd_hd128.yaml:89
         p.fence_proxy("async_shared", space=p.SharedSpace.shared_cta)  # bwd_hd128.yaml:89
         p.barrier_cta_sync(COMPUTE_JOIN + own, thread_count=128)  # bwd_hd128.yaml:90
         if warp_in_role == 0:
             if p.elect_sync():  # bwd_hd128.yaml:90
+                p.cp_async_bulk_tensor_global_shared_cta(tma_dv.get_ptr(), raw_v + own * 4096 + 0, [own * 32 + 0, n_tile * 128, head_kv, batch])
+                cute.arch.cp_async_bulk_commit_group()
+        cute.arch.mbarrier_wait(mbar + DK_FULL, dv_phase)  # bwd_hd128.yaml:109
+        store_gradient(lanes + 384, softmax_scale, own * 32, 32, 64, BFloat16, raw_k + own * 4096, row, 128, 32)  # bwd_hd128.yaml:91
+        p.fence_proxy("async_shared", space=p.SharedSpace.shared_cta)  # bwd_hd128.yaml:91
+        p.barrier_cta_sync(COMPUTE_JOIN + own, thread_count=128)  # bwd_hd128.yaml:92
+        if warp_in_role == 0:
+            if p.elect_sync():  # bwd_hd128.yaml:92
                 p.cp_async_bulk_tensor_global_shared_cta(tma_dk.get_ptr(), raw_k + own * 4096 + 0, [own * 32 + 0, n_tile * 128, head_kv, batch])
                 cute.arch.cp_async_bulk_commit_group()
         cute.arch.cp_async_bulk_wait_group(1, read=True)
         cute.arch.cp_async_bulk_wait_group(0, read=True)
         if warp_in_role == 0:
             if p.elect_sync():
-                p.mbarrier_arrive(mbar + K_EMPTY)  # bwd_hd128.yaml:94
+                p.mbarrier_arrive(mbar + K_EMPTY)  # bwd_hd128.yaml:96
         dv_phase = dv_phase ^ 1
-    # ==== role mma  # bwd_hd128.yaml:44
+    # ==== role mma  # bwd_hd128.yaml:45
     if warp == 12:
-        p.setmaxregister(104, "decrease")  # bwd_hd128.yaml:44
+        p.setmaxregister(96, "decrease")  # bwd_hd128.yaml:45
         desc_k = p.Tcgen05SmemDesc.build(k_array, leading_byte_offset=16, stride_byte_offset=1024, layout=2)
         desc_q = p.Tcgen05SmemDesc.build(q_array, leading_byte_offset=16, stride_byte_offset=1024, layout=2)
         idesc_kq = p.Tcgen05InstrDesc.build(c_dtype=Float32, a_dtype=BFloat16, b_dtype=BFloat16, n_dim=128, m_dim=128)
@@ -483,132 +482,132 @@ def kernel(
         n_tile, head_kv, batch = tile_of_grid()
         first_block = Int32(0)
         n_blocks = ((seqlen_q + 127) // 128 - first_block) * ratio
-        cute.arch.mbarrier_wait(mbar + Q_FULL + q_slot, q_phase)  # bwd_hd128.yaml:96
+        cute.arch.mbarrier_wait(mbar + Q_FULL + q_slot, q_phase)  # bwd_hd128.yaml:98
         q_at = q_slot
         q_slot = q_slot ^ 1
         q_phase = q_phase ^ Int32(q_slot == 0)
-        cute.arch.mbarrier_wait(mbar + K_FULL, k_phase)  # bwd_hd128.yaml:93
-        if p.elect_sync():  # bwd_hd128.yaml:79
+        cute.arch.mbarrier_wait(mbar + K_FULL, k_phase)  # bwd_hd128.yaml:95
+        if p.elect_sync():  # bwd_hd128.yaml:80
             for k in cutlass.range_constexpr(0, 4):
                 p.tcgen05_mma("f16", "cta_1", p.make_tmem_ptr(Int32(0), Float32), desc_k.advance_start_address((k // 4) * 16384 + (k % 4) * 32), desc_q.advance_start_address(q_at * 16384 + (k // 4) * 16384 + (k % 4) * 32), idesc_kq, k > 0)
         if p.elect_sync():
-            p.tcgen05_commit(mbar + S_FULL, group="cta_1")  # bwd_hd128.yaml:100
-        cute.arch.mbarrier_wait(mbar + DO_FULL + do_slot, do_phase)  # bwd_hd128.yaml:97
-        cute.arch.mbarrier_wait(mbar + V_FULL, k_phase)  # bwd_hd128.yaml:95
-        if p.elect_sync():  # bwd_hd128.yaml:80
+            p.tcgen05_commit(mbar + S_FULL, group="cta_1")  # bwd_hd128.yaml:102
+        cute.arch.mbarrier_wait(mbar + DO_FULL + do_slot, do_phase)  # bwd_hd128.yaml:99
+        cute.arch.mbarrier_wait(mbar + V_FULL, k_phase)  # bwd_hd128.yaml:97
+        if p.elect_sync():  # bwd_hd128.yaml:81
             for k in cutlass.range_constexpr(0, 4):
                 p.tcgen05_mma("f16", "cta_1", p.make_tmem_ptr(Int32(192), Float32), desc_v.advance_start_address((k // 4) * 16384 + (k % 4) * 32), desc_do.advance_start_address(do_slot * 16384 + (k // 4) * 16384 + (k % 4) * 32), idesc_vdo, k > 0)
         if p.elect_sync():
-            p.tcgen05_commit(mbar + DP_FULL, group="cta_1")  # bwd_hd128.yaml:102
-        cute.arch.mbarrier_wait(mbar + P_READY, p_phase)  # bwd_hd128.yaml:101
-        if p.elect_sync():  # bwd_hd128.yaml:81
+            p.tcgen05_commit(mbar + DP_FULL, group="cta_1")  # bwd_hd128.yaml:104
+        cute.arch.mbarrier_wait(mbar + P_READY, p_phase)  # bwd_hd128.yaml:103
+        if p.elect_sync():  # bwd_hd128.yaml:82
             for k in cutlass.range_constexpr(0, 8):
                 p.tcgen05_mma("f16", "cta_1", p.make_tmem_ptr(Int32(128), Float32), p.make_tmem_ptr(Int32(32 + (k // 4) * 64 + (k % 4) * 8), Float32), desc_do_down.advance_start_address(do_slot * 16384 + k * 2048), idesc_pdo, k > 0)
         if p.elect_sync():
-            p.tcgen05_commit(mbar + DO_EMPTY + do_slot, group="cta_1")  # bwd_hd128.yaml:97
+            p.tcgen05_commit(mbar + DO_EMPTY + do_slot, group="cta_1")  # bwd_hd128.yaml:99
         k_phase = k_phase ^ 1
         do_slot = do_slot ^ 1
         do_phase = do_phase ^ Int32(do_slot == 0)
         p_phase = p_phase ^ 1
         for i in cutlass.range(n_blocks - 1, unroll=1):  # blocks
             q_before = q_at
-            cute.arch.mbarrier_wait(mbar + Q_FULL + q_slot, q_phase)  # bwd_hd128.yaml:96
+            cute.arch.mbarrier_wait(mbar + Q_FULL + q_slot, q_phase)  # bwd_hd128.yaml:98
             q_at = q_slot
             q_slot = q_slot ^ 1
             q_phase = q_phase ^ Int32(q_slot == 0)
-            if p.elect_sync():  # bwd_hd128.yaml:79
+            if p.elect_sync():  # bwd_hd128.yaml:80
                 for k in cutlass.range_constexpr(0, 4):
                     p.tcgen05_mma("f16", "cta_1", p.make_tmem_ptr(Int32(0), Float32), desc_k.advance_start_address((k // 4) * 16384 + (k % 4) * 32), desc_q.advance_start_address(q_at * 16384 + (k // 4) * 16384 + (k % 4) * 32), idesc_kq, k > 0)
             if p.elect_sync():
-                p.tcgen05_commit(mbar + S_FULL, group="cta_1")  # bwd_hd128.yaml:100
-            cute.arch.mbarrier_wait(mbar + DS_READY, ds_phase)  # bwd_hd128.yaml:103
-            if p.elect_sync():  # bwd_hd128.yaml:82
+                p.tcgen05_commit(mbar + S_FULL, group="cta_1")  # bwd_hd128.yaml:102
+            cute.arch.mbarrier_wait(mbar + DS_READY, ds_phase)  # bwd_hd128.yaml:105
+            if p.elect_sync():  # bwd_hd128.yaml:83
                 for k in cutlass.range_constexpr(0, 8):
                     p.tcgen05_mma("f16", "cta_1", p.make_tmem_ptr(Int32(384), Float32), p.make_tmem_ptr(Int32(224 + (k // 4) * 64 + (k % 4) * 8), Float32), desc_q_down.advance_start_address(q_before * 16384 + k * 2048), idesc_dsq, (i > 0) if k == 0 else True)
             if p.elect_sync():
-                p.tcgen05_commit(mbar + Q_EMPTY + q_before, group="cta_1")  # bwd_hd128.yaml:96
+                p.tcgen05_commit(mbar + Q_EMPTY + q_before, group="cta_1")  # bwd_hd128.yaml:98
             cute.arch.mbarrier_wait(mbar + DQ_EMPTY, dq_phase)  # bwd_hd64.yaml:11
-            if p.elect_sync():  # bwd_hd128.yaml:83
+            if p.elect_sync():  # bwd_hd128.yaml:84
                 for k in cutlass.range_constexpr(0, 8):
                     p.tcgen05_mma("f16", "cta_1", p.make_tmem_ptr(Int32(320), Float32), desc_ds_all_down.advance_start_address(k * 2048), desc_k_down.advance_start_address(k * 2048), idesc_dsk, k > 0)
             if p.elect_sync():
-                p.tcgen05_commit(mbar + DQ_FULL, group="cta_1")  # bwd_hd128.yaml:104
-            cute.arch.mbarrier_wait(mbar + DO_FULL + do_slot, do_phase)  # bwd_hd128.yaml:97
-            if p.elect_sync():  # bwd_hd128.yaml:80
+                p.tcgen05_commit(mbar + DQ_FULL, group="cta_1")  # bwd_hd128.yaml:106
+            cute.arch.mbarrier_wait(mbar + DO_FULL + do_slot, do_phase)  # bwd_hd128.yaml:99
+            if p.elect_sync():  # bwd_hd128.yaml:81
                 for k in cutlass.range_constexpr(0, 4):
                     p.tcgen05_mma("f16", "cta_1", p.make_tmem_ptr(Int32(192), Float32), desc_v.advance_start_address((k // 4) * 16384 + (k % 4) * 32), desc_do.advance_start_address(do_slot * 16384 + (k // 4) * 16384 + (k % 4) * 32), idesc_vdo, k > 0)
             if p.elect_sync():
-                p.tcgen05_commit(mbar + DP_FULL, group="cta_1")  # bwd_hd128.yaml:102
-            cute.arch.mbarrier_wait(mbar + P_READY, p_phase)  # bwd_hd128.yaml:101
-            if p.elect_sync():  # bwd_hd128.yaml:81
+                p.tcgen05_commit(mbar + DP_FULL, group="cta_1")  # bwd_hd128.yaml:104
+            cute.arch.mbarrier_wait(mbar + P_READY, p_phase)  # bwd_hd128.yaml:103
+            if p.elect_sync():  # bwd_hd128.yaml:82
                 for k in cutlass.range_constexpr(0, 8):
                     p.tcgen05_mma("f16", "cta_1", p.make_tmem_ptr(Int32(128), Float32), p.make_tmem_ptr(Int32(32 + (k // 4) * 64 + (k % 4) * 8), Float32), desc_do_down.advance_start_address(do_slot * 16384 + k * 2048), idesc_pdo, True)
             if p.elect_sync():
-                p.tcgen05_commit(mbar + DO_EMPTY + do_slot, group="cta_1")  # bwd_hd128.yaml:97
+                p.tcgen05_commit(mbar + DO_EMPTY + do_slot, group="cta_1")  # bwd_hd128.yaml:99
             do_slot = do_slot ^ 1
             do_phase = do_phase ^ Int32(do_slot == 0)
             p_phase = p_phase ^ 1
             ds_phase = ds_phase ^ 1
             dq_phase = dq_phase ^ 1
         if p.elect_sync():
-            p.tcgen05_commit(mbar + DV_FULL, group="cta_1")  # bwd_hd128.yaml:106
-        cute.arch.mbarrier_wait(mbar + DS_READY, ds_phase)  # bwd_hd128.yaml:103
-        if p.elect_sync():  # bwd_hd128.yaml:82
+            p.tcgen05_commit(mbar + DV_FULL, group="cta_1")  # bwd_hd128.yaml:108
+        cute.arch.mbarrier_wait(mbar + DS_READY, ds_phase)  # bwd_hd128.yaml:105
+        if p.elect_sync():  # bwd_hd128.yaml:83
             for k in cutlass.range_constexpr(0, 8):
                 p.tcgen05_mma("f16", "cta_1", p.make_tmem_ptr(Int32(384), Float32), p.make_tmem_ptr(Int32(224 + (k // 4) * 64 + (k % 4) * 8), Float32), desc_q_down.advance_start_address(q_at * 16384 + k * 2048), idesc_dsq, (n_blocks > 1) if k == 0 else True)
         if p.elect_sync():
-            p.tcgen05_commit(mbar + Q_EMPTY + q_at, group="cta_1")  # bwd_hd128.yaml:96
+            p.tcgen05_commit(mbar + Q_EMPTY + q_at, group="cta_1")  # bwd_hd128.yaml:98
         cute.arch.mbarrier_wait(mbar + DQ_EMPTY, dq_phase)  # bwd_hd64.yaml:11
-        if p.elect_sync():  # bwd_hd128.yaml:83
+        if p.elect_sync():  # bwd_hd128.yaml:84
             for k in cutlass.range_constexpr(0, 8):
                 p.tcgen05_mma("f16", "cta_1", p.make_tmem_ptr(Int32(320), Float32), desc_ds_all_down.advance_start_address(k * 2048), desc_k_down.advance_start_address(k * 2048), idesc_dsk, k > 0)
         if p.elect_sync():
-            p.tcgen05_commit(mbar + DQ_FULL, group="cta_1")  # bwd_hd128.yaml:104
+            p.tcgen05_commit(mbar + DQ_FULL, group="cta_1")  # bwd_hd128.yaml:106
         if p.elect_sync():
-            p.tcgen05_commit(mbar + DK_FULL, group="cta_1")  # bwd_hd128.yaml:107
+            p.tcgen05_commit(mbar + DK_FULL, group="cta_1")  # bwd_hd128.yaml:109
         ds_phase = ds_phase ^ 1
         dq_phase = dq_phase ^ 1
-    # ==== role load  # bwd_hd128.yaml:45
+    # ==== role load  # bwd_hd128.yaml:46
     if warp == 13:
-        p.setmaxregister(104, "decrease")  # bwd_hd128.yaml:45
+        p.setmaxregister(96, "decrease")  # bwd_hd128.yaml:46
         k_phase = Int32(1)
         q_slot = Int32(0)
         q_phase = Int32(1)
         n_tile, head_kv, batch = tile_of_grid()
         first_block = Int32(0)
         n_blocks = (seqlen_q + 127) // 128 - first_block
-        cute.arch.mbarrier_wait(mbar + K_EMPTY, k_phase)  # bwd_hd128.yaml:94
-        if p.elect_sync():  # bwd_hd128.yaml:73
+        cute.arch.mbarrier_wait(mbar + K_EMPTY, k_phase)  # bwd_hd128.yaml:96
+        if p.elect_sync():  # bwd_hd128.yaml:74
             p.mbarrier_arrive_expect_tx(mbar + K_FULL, 16384)
             p.cp_async_bulk_tensor_shared_cta_global(raw_k + 0, tma_k.get_ptr(), [0, n_tile * 128, head_kv, batch], mbar + K_FULL)
-        if p.elect_sync():  # bwd_hd128.yaml:74
+        if p.elect_sync():  # bwd_hd128.yaml:75
             p.mbarrier_arrive_expect_tx(mbar + V_FULL, 16384)
             p.cp_async_bulk_tensor_shared_cta_global(raw_v + 0, tma_v.get_ptr(), [0, n_tile * 128, head_kv, batch], mbar + V_FULL)
         k_phase = k_phase ^ 1
         for member in cutlass.range(ratio, unroll=1):
             head = head_kv * ratio + member
             for i in cutlass.range(n_blocks, unroll=1):  # blocks
-                cute.arch.mbarrier_wait(mbar + Q_EMPTY + q_slot, q_phase)  # bwd_hd128.yaml:96
-                if p.elect_sync():  # bwd_hd128.yaml:75
+                cute.arch.mbarrier_wait(mbar + Q_EMPTY + q_slot, q_phase)  # bwd_hd128.yaml:98
+                if p.elect_sync():  # bwd_hd128.yaml:76
                     p.mbarrier_arrive_expect_tx(mbar + Q_FULL + q_slot, 16384)
                     p.cp_async_bulk_tensor_shared_cta_global(raw_q + q_slot * 8192 + 0, tma_q.get_ptr(), [0, (first_block + i) * 128, head, batch], mbar + Q_FULL + q_slot)
-                cute.arch.mbarrier_wait(mbar + LSE_EMPTY + q_slot, q_phase)  # bwd_hd128.yaml:98
-                if p.elect_sync():  # bwd_hd128.yaml:77
+                cute.arch.mbarrier_wait(mbar + LSE_EMPTY + q_slot, q_phase)  # bwd_hd128.yaml:100
+                if p.elect_sync():  # bwd_hd128.yaml:78
                     p.mbarrier_arrive_expect_tx(mbar + LSE_FULL + q_slot, 512)
                     p.cp_async_bulk_shared_cluster_global(raw_lse + q_slot * 128, row_address(lse_rows, batch, head, (first_block + i) * 128), mbar + LSE_FULL + q_slot, 512)
-                cute.arch.mbarrier_wait(mbar + DO_EMPTY + q_slot, q_phase)  # bwd_hd128.yaml:97
-                if p.elect_sync():  # bwd_hd128.yaml:76
+                cute.arch.mbarrier_wait(mbar + DO_EMPTY + q_slot, q_phase)  # bwd_hd128.yaml:99
+                if p.elect_sync():  # bwd_hd128.yaml:77
                     p.mbarrier_arrive_expect_tx(mbar + DO_FULL + q_slot, 16384)
                     p.cp_async_bulk_tensor_shared_cta_global(raw_do + q_slot * 8192 + 0, tma_do.get_ptr(), [0, (first_block + i) * 128, head, batch], mbar + DO_FULL + q_slot)
-                cute.arch.mbarrier_wait(mbar + DELTA_EMPTY + q_slot, q_phase)  # bwd_hd128.yaml:99
-                if p.elect_sync():  # bwd_hd128.yaml:78
+                cute.arch.mbarrier_wait(mbar + DELTA_EMPTY + q_slot, q_phase)  # bwd_hd128.yaml:101
+                if p.elect_sync():  # bwd_hd128.yaml:79
                     p.mbarrier_arrive_expect_tx(mbar + DELTA_FULL + q_slot, 512)
                     p.cp_async_bulk_shared_cluster_global(raw_delta + q_slot * 128, row_address(delta_rows, batch, head, (first_block + i) * 128), mbar + DELTA_FULL + q_slot, 512)
                 q_slot = q_slot ^ 1
                 q_phase = q_phase ^ Int32(q_slot == 0)
     # ==== role idle
     if warp >= 14 and warp < 16:
-        p.setmaxregister(104, "decrease")
+        p.setmaxregister(96, "decrease")
     p.tcgen05_fence("before")
     p.barrier_cta_sync_aligned(0)
     if warp == 12:

@@ -38,6 +38,7 @@ _STEPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "share_tile": {"P": "P", "dS": "dS"},
         "stage_sum": {"dQ": "dQ"},
         "tma_reduce": {"dQ": "dQ"},
+        "take_sum": {"dQ": "dQ"},
         "reduce_tile": {"dQ": "dQ"},
         "store_gradient": {"dK": "dK", "dV": "dV"},
         "tma_store": {"dK": "dK", "dV": "dV"},
@@ -63,13 +64,11 @@ def check(schedule: Schedule) -> Iterator[Diagnostic]:
     made: dict[tuple[str, str], Operation] = {}
     lost: set[str] = set()  # what is made of a tile at fault is no fault of its own
     for o in sorted(schedule.operations, key=lambda o: _rank(schedule, o)):
-        taken = {*o.reads, *(() if KINDS[o.kind].product else o.updates)}
-        result = "" if taken & lost else (yield from _meaning(o, meanings))
+        result = "" if set(_taken(o)) & lost else (yield from _meaning(o, meanings))
         if not result:
-            lost |= {*o.writes, *o.updates}
+            lost |= set(_given(o))
             continue
-        for item in (*o.writes, *o.updates):
-            meanings[item] = result
+        meanings |= dict.fromkeys(_given(o), result)
         first = made.setdefault((o.kind, result), o)
         if first is not o:
             note = Note(text=f"`{first.name}`", span=first.span)
@@ -92,6 +91,21 @@ def _rank(schedule: Schedule, o: Operation) -> int:
     return rank_of(o.kind, computed=not {o.a, o.b} <= loaded, afresh=bool(o.writes))
 
 
+def _taken(o: Operation) -> tuple[str, ...]:
+    """What an operation takes: tiles, or what its role holds in registers."""
+    held = (_held(o),) if o.kind == "reduce_tile" else ()
+    return (*o.reads, *(() if KINDS[o.kind].product else o.updates), *held)
+
+
+def _given(o: Operation) -> tuple[str, ...]:
+    """What an operation fills."""
+    return (*o.writes, *o.updates, *((_held(o),) if o.kind == "take_sum" else ()))
+
+
+def _held(o: Operation) -> str:
+    return f"registers of {o.role}"
+
+
 def turned(meaning: str) -> str:
     """The transposed tile."""
     return meaning.removesuffix(TURNED) if meaning.endswith(TURNED) else meaning + TURNED
@@ -99,8 +113,7 @@ def turned(meaning: str) -> str:
 
 def _meaning(o: Operation, known: Mapping[str, str]) -> Making:
     """What an operation makes."""
-    taken = (*o.reads, *(() if KINDS[o.kind].product else o.updates))
-    missing = [i for i in taken if i not in known]
+    missing = [i for i in _taken(o) if i not in known]
     if missing:
         yield _fault(o, f"`{o.name}` takes `{missing[0]}`, which nobody has made by then")
         return ""
@@ -136,7 +149,7 @@ def _step(o: Operation, known: Mapping[str, str]) -> Making:
     beside = _BESIDE.get(o.kind, ())
     if o.kind == "score_gradients" and not o.updates:
         beside = ("delta",)  # P is in registers
-    main = o.updates[0] if o.updates else o.reads[0]
+    main = (*o.updates, *_taken(o))[0]
     meaning = known[main]
     plain = meaning.removesuffix(TURNED)
     if plain not in steps:
@@ -187,7 +200,11 @@ def _rounded(schedule: Schedule) -> Iterator[Diagnostic]:
     """Where scores lie in tensor memory, P and dS go there rounded, and dS to shared memory too; P
     itself stays in registers from one step to the other."""
     makers = [o for o in schedule.operations if o.kind == "probabilities"]
+    sums = [o for o in schedule.operations if o.kind == "take_sum"]
     for o in schedule.operations:
+        if o.kind == "reduce_tile" and not _follows(schedule, o, sums):
+            title = f"`{o.name}` adds what nobody of `{o.role}` has taken by then"
+            yield Diagnostic(code="FA0224", title=title, span=o.span)
         if o.kind not in _SPACES:
             continue
         in_tmem = schedule.buffer_of((o.updates or o.reads)[0]).space is Space.TMEM

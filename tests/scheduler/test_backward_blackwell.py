@@ -51,7 +51,7 @@ def test_what_has_no_instances_touches_those_of_all() -> None:
     written = {(a.region, a.instance) for a in dq.accesses if a.write}
     assert {n for _, n in written} == {0, 1}
     (reduce,) = (r for r in made.roles if r.name == "reduce")
-    read = {(a.region, a.instance) for a in accesses(reduce.rest, "reduce_dq") if not a.write}
+    read = {(a.region, a.instance) for a in accesses(reduce.rest, "take_dq") if not a.write}
     assert read == written
 
 
@@ -168,3 +168,25 @@ def test_half_a_tile_into_the_other_is_refused() -> None:
     with pytest.raises(Fa4genError) as caught:
         compiled(PATH, settings={"buffers.ds.columns": "[264, 328]"})
     assert codes(caught.value.diagnostics) == ["FA0603"]
+
+
+def test_what_is_added_was_taken_before_by_the_same_role() -> None:
+    s = backward()
+    swapped = tuple(
+        replace(x, block=(Step(operation="reduce_dq"), Step(operation="take_dq")))
+        if x.role == "reduce"
+        else x
+        for x in s.steps
+    )
+    assert codes(faults(replace(s, steps=swapped))) == ["FA0224"]
+    untaken = tuple(o for o in s.operations if o.name != "take_dq")
+    found = check_dataflow.check(replace(s, operations=untaken), TARGETS[s.target])
+    assert "`reduce_dq` takes `registers of reduce`, which nobody has made by then" in [
+        d.title for d in found
+    ]
+
+
+def test_dq_is_free_before_it_is_added() -> None:
+    (reduce,) = (r for r in program().roles if r.name == "reduce")
+    kinds = [type(s).__name__ for s in reduce.rest]
+    assert kinds == ["Wait", "Call", "TmemWait", "Arrive", "Call", "Advance"]

@@ -10,7 +10,7 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32
 from cutlass.experimental import primitives as p
 
-from fa4gen.emit.device.sm100 import NEG_INF, load_row, pack
+from fa4gen.emit.device.sm100 import NEG_INF, pack
 
 GRADIENTS = 32  # columns of dP that a thread holds at a time, beside all its probabilities
 SUM_COLUMNS = 32  # of a box of float32: one swizzled row of 128 bytes
@@ -63,27 +63,24 @@ def score_gradients(pairs, address, delta, target, from_last, smem, row, box_row
             (smem + place).store(eight.bitcast(dtype), alignment=16)
 
 
-def reduce_tile(address, columns, smem, boxes, tensor_map, row, head, batch):
-    """Adds rows of an accumulator in tensor memory to global memory, each warp its own 32.
+def reduce_tile(v, smem, boxes, tensor_map, row, head, batch):
+    """Adds rows of float32 to global memory, each warp its own 32.
 
-    `smem`: this warp's boxes of 32 x 32 float32, in turn; `boxes`: how many of them. The
-    accumulator is free when the function returns, the boxes are not (`finish_sums`).
+    `smem`: this warp's boxes of 32 x 32 float32, in turn; `boxes`: how many of them. They are in
+    use when the function returns (`finish_sums`).
     """
     lane = cute.arch.lane_idx()
-    for first in range(0, columns, 2 * SUM_COLUMNS):
-        v = load_row(address + first, min(2 * SUM_COLUMNS, columns - first))
-        p.tcgen05_wait("load")
-        for n in range(len(v) // SUM_COLUMNS):
-            box = smem + (first // SUM_COLUMNS + n) % boxes * (32 * SUM_COLUMNS)
-            cute.arch.cp_async_bulk_wait_group(boxes - 1, read=True)
-            cute.arch.sync_warp()
-            for c in range(8):  # chunks of 16 bytes
-                at = n * SUM_COLUMNS + 4 * c
-                four = cutlass.Vector.from_elements([v[at + i] for i in range(4)], Float32)
-                (box + lane * SUM_COLUMNS + (c ^ (lane % 8)) * 4).store(four, alignment=16)
-            p.fence_proxy("async_shared", space=p.SharedSpace.shared_cta)
-            cute.arch.sync_warp()
-            add_box(tensor_map, box, first + n * SUM_COLUMNS, row, head, batch)
+    for n in range(len(v) // SUM_COLUMNS):
+        box = smem + n % boxes * (32 * SUM_COLUMNS)
+        cute.arch.cp_async_bulk_wait_group(boxes - 1, read=True)
+        cute.arch.sync_warp()
+        for c in range(8):  # chunks of 16 bytes
+            at = n * SUM_COLUMNS + 4 * c
+            four = cutlass.Vector.from_elements([v[at + i] for i in range(4)], Float32)
+            (box + lane * SUM_COLUMNS + (c ^ (lane % 8)) * 4).store(four, alignment=16)
+        p.fence_proxy("async_shared", space=p.SharedSpace.shared_cta)
+        cute.arch.sync_warp()
+        add_box(tensor_map, box, n * SUM_COLUMNS, row, head, batch)
 
 
 @cute.jit

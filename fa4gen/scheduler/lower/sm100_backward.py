@@ -71,6 +71,8 @@ class Sm100Backward(Sm100BackwardFrame):
                 return self._probabilities(o, cursors)
             case "score_gradients":
                 return self._score_gradients(o, cursors)
+            case "take_sum":
+                return self._take(o, cursors)
             case "reduce_tile":
                 return [self._reduce(o, cursors)]
             case "store_gradient":
@@ -262,13 +264,17 @@ class Sm100Backward(Sm100BackwardFrame):
         return apart == width
 
     # what leaves the CTA --------------------------------------------------------------------------
+    def _take(self, o: Occurrence, cursors: Cursors) -> list[Stmt]:
+        (dq,) = o.operation.reads
+        args = (f"lanes + {self._column(dq, o)}", str(self._all_columns(dq)))
+        load = self._call(o, "load_row", args, self._touched(o, cursors), ("dq",))
+        return [load, TmemWait(kind="load", span=o.span, prev=o.prev)]
+
     def _reduce(self, o: Occurrence, cursors: Cursors) -> Call:
-        op = o.operation
-        (dq,), (out,) = op.reads, op.writes
+        (out,) = o.operation.writes
         boxes = self._buffer(out).tile[1] // SUM_COLUMNS
         args = (
-            f"lanes + {self._column(dq, o)}",
-            str(self._all_columns(dq)),
+            "dq",
             f"raw_{self._home(out)} + warp_in_role * {boxes * WARP_ROWS * SUM_COLUMNS}",
             str(boxes),
             "tma_dq_sum",
@@ -276,7 +282,7 @@ class Sm100Backward(Sm100BackwardFrame):
             "head",
             "batch",
         )
-        return replace(self._call(o, "reduce_tile", args, self._touched(o, cursors)), settled=True)
+        return self._call(o, "reduce_tile", args, self._touched(o, cursors))
 
     def _store(self, o: Occurrence, cursors: Cursors) -> Call:
         op = o.operation
