@@ -7,6 +7,7 @@ by the kernel's real host code. What is said of Blackwell here is emulated, neve
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 from fa4gen.diag import error
@@ -98,6 +99,9 @@ def emulate(
     window: tuple[int | None, int | None] | None = None,
     softcap: float | None = None,
     splits: int = 1,
+    lengths_q: tuple[int, ...] | None = None,
+    lengths_k: tuple[int, ...] | None = None,
+    used_k: tuple[int, ...] | None = None,
     seed: int = 0,
     races: bool = True,
     processes: int = 1,
@@ -108,7 +112,9 @@ def emulate(
 
     `num_sms` is what a persistent kernel is told: with few, a CTA comes round to several tiles.
     `window` (left, right; None: open), `softcap` and several `splits` turn these features on.
-    With `alibi` and `sinks`, values are made up (see `emulator.attention`).
+    With `alibi` and `sinks`, values are made up (see `emulator.attention`). `lengths_q`,
+    `lengths_k`: packed sequences (they decide batch and length); `used_k`: keys of each that are
+    there.
     Raises `Fa4genError` for a schedule that is refused and for sizes that make no problem.
     """
     import torch
@@ -119,6 +125,10 @@ def emulate(
     from fa4gen.runtime.compile import Request, compile_cached, line_map
     from fa4gen.scheduler.tile_ring import DYNAMIC
 
+    packed = {"varlen_q": lengths_q, "varlen_k": lengths_k, "seqused_k": used_k}
+    batch = _batch(batch, packed)
+    seqlen_q = seqlen_q if lengths_q is None else sum(lengths_q)
+    seqlen_k = seqlen_k if lengths_k is None else sum(lengths_k)
     sizes = {"batch": batch, "heads": heads, "heads_kv": heads_kv, "seqlen_q": seqlen_q}
     counts = {"seqlen_k": seqlen_k, "num_sms": num_sms, "splits": splits}
     for name, value in {**sizes, **counts}.items():
@@ -126,8 +136,9 @@ def emulate(
             raise error("FA0912", f"{name} is {value}", fix="give a whole number from 1")
     if heads % heads_kv:
         raise error("FA0912", f"{heads} heads are no multiple of {heads_kv} heads of K and V")
-    on = {"window": window is not None, "softcap": softcap is not None, "split_kv": splits > 1}
-    asked = dict(settings or {}) | {name: "true" for name, given in on.items() if given}
+    given = {"window": window, "softcap": softcap, "split_kv": splits > 1 or None, **packed}
+    on = [name for name, value in given.items() if value is not None]
+    asked = dict(settings or {}) | dict.fromkeys(on, "true")
     checked = driver.check(path, settings=asked, variant=variant)
     schedule, text = checked.schedule, render(checked.program).text
     made = compile_cached(
@@ -143,6 +154,9 @@ def emulate(
         softcap=(softcap or SOFTCAP) if "softcap" in schedule.features else 0.0,
         alibi="alibi" in schedule.features,
         sinks="sinks" in schedule.features,
+        lengths_q=lengths_q,
+        lengths_k=lengths_k,
+        used_k=used_k,
         dtype={"bf16": "bfloat16", "fp16": "float16"}[schedule.dtype],
     )
     emulator = Emulator(
@@ -170,12 +184,19 @@ def emulate(
 
 def feature_values(problem: AttentionProblem) -> list[object]:
     """What a kernel with the problem's features is called with, in the order of `ir.features`."""
+    import torch
+
     found: list[object] = []
     if problem.window:
         found += [OPEN if bound is None else bound for bound in problem.window]
     found += [problem.softcap] if problem.softcap else []
     found += [slopes(problem)] if problem.alibi else []
     found += [sinks(problem)] if problem.sinks else []
+    for lengths in (problem.lengths_q, problem.lengths_k):
+        if lengths:
+            found.append(torch.tensor((0, *accumulate(lengths)), dtype=torch.int32))
+    if problem.used_k:
+        found.append(torch.tensor(problem.used_k, dtype=torch.int32))
     return found
 
 
@@ -183,9 +204,24 @@ def partials(problem: AttentionProblem, splits: int) -> list[object]:
     """Room for the outputs and LSEs of splits; what is not written stays NaN."""
     import torch
 
-    p, rows = problem, splits * problem.batch
+    p, rows = problem, splits * problem.batch_q
     out = torch.full((rows, p.seqlen_q, p.heads, p.head_dim_v), float("nan"))
     return [out, torch.full((rows, p.heads, p.seqlen_q), float("nan"))]
+
+
+def _batch(batch: int, packed: Mapping[str, tuple[int, ...] | None]) -> int:
+    """The number of sequences, where lengths say it. Raises FA0912 where they disagree."""
+    counts = {name: len(x) for name, x in packed.items() if x is not None}
+    negative = [name for name, x in packed.items() if x is not None and min(x, default=0) < 0]
+    if len(set(counts.values())) > 1 or 0 in counts.values() or negative:
+        said = [f"{n} for {name}" for name, n in counts.items()]
+        said += [f"{name} has one below 0" for name in negative]
+        raise error(
+            "FA0912",
+            f"lengths of sequences: {', '.join(said)}",
+            fix="give one whole number from 0 for each sequence, as many in each list",
+        )
+    return next(iter(counts.values()), batch)
 
 
 def _modified(p: AttentionProblem) -> str:
@@ -195,6 +231,8 @@ def _modified(p: AttentionProblem) -> str:
         left, right = ("open" if b is None else b for b in p.window)
         words.append(f"window {left}, {right}")
     words += [f"softcap {p.softcap:g}"] if p.softcap else []
+    for name, lengths in (("q", p.lengths_q), ("k", p.lengths_k), ("used k", p.used_k)):
+        words += [f"lengths of {name} {' '.join(map(str, lengths))}"] if lengths else []
     words += [name for name, on in (("alibi", p.alibi), ("sinks", p.sinks)) if on]
     return "".join(f"{word}, " for word in words)
 
@@ -210,8 +248,8 @@ def _forward(
     import torch
 
     p = problem
-    out = torch.full((p.batch, p.seqlen_q, p.heads, p.head_dim_v), float("nan")).to(x.q.dtype)
-    lse = torch.full((p.batch, p.heads, p.seqlen_q), float("nan"))
+    out = torch.full((p.batch_q, p.seqlen_q, p.heads, p.head_dim_v), float("nan")).to(x.q.dtype)
+    lse = torch.full((p.batch_q, p.heads, p.seqlen_q), float("nan"))
     report = kernel(x.q, x.k, x.v, out, lse, p.scale, num_sms, *more)
     return report, judge_forward(p, x, out, lse)
 

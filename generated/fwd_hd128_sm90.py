@@ -388,16 +388,18 @@ def example_arguments():
     """Shapes and types that `launch` is compiled for; lengths, heads, strides stay open."""
     b, sq, sk, h, hk = (cute.sym_int() for _ in range(5))
 
-    def tensor(length, heads, width):
+    def tensor(batch, length, heads, width):
         strides = tuple(cute.sym_int64(divisibility=8) for _ in range(3))
-        return make_fake_tensor(DTYPE, (b, length, heads, width), (*strides, 1), assumed_align=16)
+        shape = (batch, length, heads, width)
+        return make_fake_tensor(DTYPE, shape, (*strides, 1), assumed_align=16)
 
-    rows = make_fake_tensor(Float32, (b, h, sq), (cute.sym_int64(), cute.sym_int64(), 1))
+    strides = (cute.sym_int64(), cute.sym_int64(), 1)
+    rows = make_fake_tensor(Float32, (b, h, sq), strides)
     return (
-        tensor(sq, h, 128),
-        tensor(sk, hk, 128),
-        tensor(sk, hk, 128),
-        tensor(sq, h, 128),
+        tensor(b, sq, h, 128),
+        tensor(b, sk, hk, 128),
+        tensor(b, sk, hk, 128),
+        tensor(b, sq, h, 128),
         rows,
         Float32(1.0),
         Int32(1),

@@ -22,6 +22,14 @@ def emulate_arguments(parser: Arguments) -> None:
     parser.add_argument(
         "--splits", type=int, default=1, metavar="N", help="CTAs that share the keys of a tile"
     )
+    for name, doc in (
+        ("lengths-q", "packed sequences of queries"),
+        ("lengths-k", "packed sequences of keys"),
+        ("used-k", "keys of each sequence that are there"),
+    ):
+        parser.add_argument(
+            f"--{name}", type=lengths, metavar="N,N,…", help=f"{doc}, one number each"
+        )
     parser.add_argument("--seed", type=int, default=0, help="of inputs and of the interleaving")
     parser.add_argument("--no-races", action="store_true", help="do not look for races: faster")
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="CTAs side by side")
@@ -34,6 +42,11 @@ def window(text: str) -> tuple[int | None, int | None]:
     """A window as it is written: two whole numbers, or `open`. Raises ValueError."""
     left, right = (None if part.strip() == "open" else int(part) for part in text.split(","))
     return left, right
+
+
+def lengths(text: str) -> tuple[int, ...]:
+    """Lengths as they are written: whole numbers, with commas. Raises ValueError."""
+    return tuple(int(part) for part in text.split(","))
 
 
 def emulate_verb(given: Given) -> int:
@@ -49,6 +62,9 @@ def emulate_verb(given: Given) -> int:
         "window",
         "softcap",
         "splits",
+        "lengths_q",
+        "lengths_k",
+        "used_k",
         "seed",
         "processes",
         "num_sms",

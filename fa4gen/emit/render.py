@@ -76,6 +76,8 @@ def render(verified: Verified[KernelProgram]) -> KernelSource:
             "functions": "\n\n\n".join([functions, own] if own else [functions]),
             "first": head.first,
             "maps": head.maps,
+            "lengths": head.lengths,
+            "batches": head.batches,
             "parameters": head.parameters,
             "arguments": head.arguments,
             "ratio": head.ratio,

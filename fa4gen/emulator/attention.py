@@ -10,11 +10,14 @@ times that of plain PyTorch in the stored type plus `FLOOR`, its root-mean-squar
 docs/values.md says how this compares with PyTorch's fused attention, and why.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
+
+Rows = tuple[int, slice]
 
 MAX, RMS, GRADIENT, FLOOR, LSE_LIMIT = 1.5, 1.1, 2.0, 1e-5, 1e-4
 
@@ -26,6 +29,9 @@ class AttentionProblem:
 
     `window` (left, right): a query sees that many keys before and behind its own place, None: all.
     `softcap`: a bound of the scores, 0: none. `alibi`, `sinks`: with `slopes` and `sinks` of these.
+    `lengths_q`, `lengths_k`: sequences of these lengths lie one behind the other in a batch of one,
+    and `seqlen_q`, `seqlen_k` are the sums. `used_k`: how many keys of each sequence are there.
+    `member`: which sequence of a batch this is, where it stands for one.
     """
 
     batch: int = 1
@@ -40,6 +46,10 @@ class AttentionProblem:
     softcap: float = 0.0
     alibi: bool = False
     sinks: bool = False
+    lengths_q: tuple[int, ...] | None = None
+    lengths_k: tuple[int, ...] | None = None
+    used_k: tuple[int, ...] | None = None
+    member: int = 0
     dtype: str = "bfloat16"
     spread: float = 1.0
 
@@ -47,6 +57,16 @@ class AttentionProblem:
     def scale(self) -> float:
         """1 / sqrt(head_dim)."""
         return float(self.head_dim**-0.5)
+
+    @property
+    def batch_q(self) -> int:
+        """Batch of the tensors q and out."""
+        return self.batch if self.lengths_q is None else 1
+
+    @property
+    def batch_k(self) -> int:
+        """Batch of the tensors k and v."""
+        return self.batch if self.lengths_k is None else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +105,46 @@ def make_inputs(problem: AttentionProblem, seed: int) -> Inputs:
 
     p, generator = problem, torch.Generator().manual_seed(seed)
 
-    def normal(seqlen: int, heads: int, dim: int, factor: float = 1.0) -> "torch.Tensor":
-        made = torch.randn(p.batch, seqlen, heads, dim, generator=generator) * factor
+    def normal(batch: int, *shape: int, factor: float = 1.0) -> "torch.Tensor":
+        made = torch.randn(batch, *shape, generator=generator) * factor
         return made.to(getattr(torch, p.dtype))
 
-    return Inputs(
-        normal(p.seqlen_q, p.heads, p.head_dim, p.spread),
-        normal(p.seqlen_k, p.heads_kv, p.head_dim),
-        normal(p.seqlen_k, p.heads_kv, p.head_dim_v),
-        normal(p.seqlen_q, p.heads, p.head_dim_v),
+    made = Inputs(
+        normal(p.batch_q, p.seqlen_q, p.heads, p.head_dim, factor=p.spread),
+        normal(p.batch_k, p.seqlen_k, p.heads_kv, p.head_dim),
+        normal(p.batch_k, p.seqlen_k, p.heads_kv, p.head_dim_v),
+        normal(p.batch_q, p.seqlen_q, p.heads, p.head_dim_v),
     )
+    if p.used_k is not None:  # what is not there may be anything
+        there = torch.zeros(made.k.shape[:2], dtype=torch.bool)
+        for _, _, rows in members(p):
+            there[rows] = True
+        for t in (made.k, made.v):
+            t[~there] = float("nan")
+    return made
 
 
 def attend(
     problem: AttentionProblem, q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor"
 ) -> "tuple[torch.Tensor, torch.Tensor]":
     """Output and LSE, computed in the tensors' own type, step by step."""
+    import torch
+
+    if (problem.lengths_q, problem.lengths_k, problem.used_k) == (None, None, None):
+        return _attend_all(problem, q, k, v)
+    out = torch.zeros(*q.shape[:3], problem.head_dim_v, dtype=q.dtype)
+    lse = torch.full((q.shape[0], q.shape[2], q.shape[1]), float("-inf"), dtype=q.dtype)
+    for one, mine, theirs in members(problem):
+        if one.seqlen_q:
+            made, rows = _attend_all(one, q[mine][None], k[theirs][None], v[theirs][None])
+            out[mine], lse[mine[0], :, mine[1]] = made[0], rows[0]
+    return out, lse
+
+
+def _attend_all(
+    problem: AttentionProblem, q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor"
+) -> "tuple[torch.Tensor, torch.Tensor]":
+    """The same where every sequence is a row of the tensors' batch."""
     scores, v = _scores(problem, q, k, v)
     lse = scores.logsumexp(-1)
     blind = (lse == float("-inf"))[..., None]
@@ -135,6 +179,22 @@ def _scores(
         sink = sinks(problem).to(q.dtype)[None, :, None, None].expand(*scores.shape[:3], 1)
         scores = torch.cat((scores, sink), -1)
     return scores, v
+
+
+def members(problem: AttentionProblem) -> "list[tuple[AttentionProblem, Rows, Rows]]":
+    """Each sequence as a problem of its own, and where its queries and keys lie: (batch, rows)."""
+    p, found = problem, []
+    q_starts, k_starts = ((0, *accumulate(x)) if x else None for x in (p.lengths_q, p.lengths_k))
+    for b in range(p.batch):
+        sq = p.lengths_q[b] if p.lengths_q else p.seqlen_q
+        sk = p.lengths_k[b] if p.lengths_k else p.seqlen_k
+        sk = min(sk, p.used_k[b]) if p.used_k else sk
+        mine = (0, slice(q_starts[b], q_starts[b] + sq)) if q_starts else (b, slice(0, sq))
+        theirs = (0, slice(k_starts[b], k_starts[b] + sk)) if k_starts else (b, slice(0, sk))
+        sizes = {"batch": 1, "seqlen_q": sq, "seqlen_k": sk, "member": b}
+        none = dict.fromkeys(("lengths_q", "lengths_k", "used_k"))
+        found.append((replace(p, **sizes, **none), mine, theirs))  # type: ignore[arg-type]
+    return found
 
 
 def modified(problem: AttentionProblem, scores: "torch.Tensor") -> "torch.Tensor":
@@ -176,7 +236,8 @@ def slopes(problem: AttentionProblem) -> "torch.Tensor":
     import torch
 
     heads = 2.0 ** -(8.0 * (torch.arange(problem.heads) + 1) / problem.heads)
-    return (heads[None, :] * (1 + 0.5 * torch.arange(problem.batch)[:, None])).float()
+    members = problem.member + torch.arange(problem.batch)
+    return (heads[None, :] * (1 + 0.5 * members[:, None])).float()
 
 
 def sinks(problem: AttentionProblem) -> "torch.Tensor":

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from .inputs import Input
 
 OPEN = 2**31 - 1  # a bound of a window that is none
+INTEGERS = "make_fake_tensor(Int32, (cute.sym_int(),), (1,))"  # any number of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,22 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
                         example="make_fake_tensor(Float32, (h,), (cute.sym_int64(),))",
                     ),
                 ),
+            ),
+            Feature(
+                name="varlen_q",
+                doc="sequences of queries packed one behind the other in a batch of one; "
+                "cu_seqlens_q: where each begins, and the end of the last",
+                inputs=(Input(name="cu_seqlens_q", type="cute.Tensor", example=INTEGERS),),
+            ),
+            Feature(
+                name="varlen_k",
+                doc="the same for keys and values",
+                inputs=(Input(name="cu_seqlens_k", type="cute.Tensor", example=INTEGERS),),
+            ),
+            Feature(
+                name="seqused_k",
+                doc="of each sequence's keys only the first seqused_k are there",
+                inputs=(Input(name="seqused_k", type="cute.Tensor", example=INTEGERS),),
             ),
             Feature(
                 name="split_kv",

@@ -19,14 +19,17 @@ class TensorMap:
     cols: int
     swizzle: str  # '128', '64', '32'
     packed: bool = False  # a box holds whole queries of `pack` heads: `pack * queries` rows
+    bounded: bool = False  # sequences end before the tensor does
 
     @property
     def text(self) -> str:
         """The call that makes it, in the host function."""
         swizzle = f"cuda.TensorMapSwizzle.s{self.swizzle}b"
+        kind = "bounded" if self.bounded else "tensor"
         if self.packed:
-            return f"packed_map({self.tensor}, pack, queries, {self.cols}, {swizzle})"
-        return f"tensor_map({self.tensor}, {self.rows}, {self.cols}, {swizzle})"
+            kind = "packed_bounded" if self.bounded else "packed"
+            return f"{kind}_map({self.tensor}, pack, queries, {self.cols}, {swizzle})"
+        return f"{kind}_map({self.tensor}, {self.rows}, {self.cols}, {swizzle})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,9 @@ class Head:
     head_dim: int = 128
     head_dim_v: int = 128
     first: tuple[Define, ...] = ()  # in the host function, before the tensor maps
+    # of q and k: the kernel's parameter, and what `launch` passes for it
+    lengths: tuple[tuple[str, str], ...] = (("seqlen_q", "q.shape[1]"), ("seqlen_k", "k.shape[1]"))
+    batches: tuple[str, str] = ("b", "b")  # of q and k, as `launch` is compiled for them
     ratio: str = "q.shape[2] // k.shape[2]"  # the tile scheduler's heads for each of K and V
     title: str = "attention forward"
     template: str = "kernel.j2"  # the frame of the file: host function, kernels beside this one

@@ -34,6 +34,43 @@ def packed_map(t, pack, queries, cols, swizzle):
     )
 
 
+def bounded_map(t, rows, cols, swizzle):
+    """The same for sequences that end before the tensor does: TMA dimensions (column, row, head,
+    end, batch), where `end` steps by rows too.
+
+    With S rows in the tensor, row i of a sequence that ends before row `end` and has n rows is at
+    (S - n + i, end): what lies behind the sequence is outside of the first S rows, and so filled
+    with zeros, or not written. The base is S rows before the tensor to make up for it.
+    """
+    batch, length, heads, width = t.shape
+    by_batch, by_row, by_head, _ = t.stride
+    view = cute.make_tensor(
+        t.iterator - length * by_row,
+        cute.make_layout(
+            (batch, length, heads, width, length + 1), stride=(by_batch, by_row, by_head, 1, by_row)
+        ),
+    )
+    return cuda.create_tensor_map_tiled_from_view(
+        view, box_dims=(1, rows, 1, cols, 1), stride_order=(3, 1, 2, 4, 0), swizzle=swizzle
+    )
+
+
+def packed_bounded_map(t, pack, queries, cols, swizzle):
+    """Both, in a batch of one: TMA dimensions (column, head of the group, row, group, end)."""
+    _, length, heads, width = t.shape
+    _, by_row, by_head, _ = t.stride
+    view = cute.make_tensor(
+        t.iterator - length * by_row,
+        cute.make_layout(
+            (length + 1, length, heads // pack, pack, width),
+            stride=(by_row, by_row, pack * by_head, by_head, 1),
+        ),
+    )
+    return cuda.create_tensor_map_tiled_from_view(
+        view, box_dims=(1, queries, 1, pack, cols), stride_order=(4, 3, 1, 2, 0), swizzle=swizzle
+    )
+
+
 @cute.jit
 def packed_heads(ratio: Int32, rows: cutlass.Constexpr):
     """How many of the heads that share a KV head go into a tile of `rows` rows: a divisor."""

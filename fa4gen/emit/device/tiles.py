@@ -175,3 +175,30 @@ def publish_tile(slot, claimed):
 def read_tile(slot):
     """The tile that was passed on."""
     return slot[0]
+
+
+@cute.jit
+def tile_of_sequence(starts: cute.Tensor, slot: Int32, rows: Int32):
+    """(batch, m_block) of a place in the list of all sequences' tiles.
+
+    Sequence b begins at slot starts[b] // rows + b, which leaves room for all of its tiles, and at
+    most one slot too many: so no sums over the sequences before are needed.
+    """
+    first, behind = Int32(0), cute.size(starts) - 1
+    while behind - first > 1:
+        middle = (first + behind) // 2
+        if starts[middle] // rows + middle <= slot:
+            first = middle
+        else:
+            behind = middle
+    return first, slot - (starts[first] // rows + first)
+
+
+def sequence(starts, batch):
+    """(start, length) of one of the sequences that lie one behind the other."""
+    return starts[batch], starts[batch + 1] - starts[batch]
+
+
+def used_keys(used, batch, most):
+    """How many keys of a sequence are there: never more than it has room for."""
+    return cutlass.max(cutlass.min(used[batch], most), Int32(0))

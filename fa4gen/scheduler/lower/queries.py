@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from fa4gen.ir.program import Define
 from fa4gen.ir.schedule import Schedule
 
+from .lengths import own_ends
+
 PACK = "pack_gqa"
 DIVISOR = "cute.FastDivmodDivisorV2"
 
@@ -21,6 +23,7 @@ class Queries:
     """Text of the places of queries, for tiles of `rows` rows, `instances` of them a CTA."""
 
     packed: bool
+    varlen: bool  # sequences one behind the other, with bounds in memory
     rows: int
     instances: int
 
@@ -46,7 +49,11 @@ class Queries:
 
     def coordinates(self, column: str, row: str, head: str = "head") -> tuple[str, ...]:
         """TMA coordinates of a box of Q or O."""
-        return (column, "0", row, head, "batch") if self.packed else (column, row, head, "batch")
+        first = (column, "0") if self.packed else (column,)
+        if not self.varlen:
+            return (*first, row, head, "batch")
+        behind = (head, "q_end") if self.packed else (head, "q_end", "0")
+        return (*first, f"q_skip + {row}", *behind)
 
     def armed(self, row_bytes: int) -> str:
         """Bytes that boxes bring, for `row_bytes` of them a row; '' if they fill their tiles."""
@@ -81,4 +88,9 @@ class Queries:
 
 def queries(schedule: Schedule, rows: int) -> Queries:
     """For tiles of `rows` rows an instance."""
-    return Queries(packed=PACK in schedule.features, rows=rows, instances=schedule.index.count)
+    return Queries(
+        packed=PACK in schedule.features,
+        varlen=own_ends(schedule, "q"),
+        rows=rows,
+        instances=schedule.index.count,
+    )

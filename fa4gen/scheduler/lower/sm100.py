@@ -31,12 +31,13 @@ from fa4gen.ir.schedule import Buffer, Operation, Role, Schedule, Space
 from .blocks import WINDOW, block_index, limit, limits, masked, visited
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
+from .lengths import batches, extents, key_coordinates, out_of, own_ends, partial, tile_lengths
 from .modifiers import asked, call_of, captured, changed
 from .queries import Queries, queries
 from .regions import Storage, accesses
 from .scores import parameters, pieces, scale_log2, tile_values
 from .sections import Occurrence
-from .splits import FRAME, partial, split
+from .splits import FRAME, split
 from .tiles import claim, counter, tile_scheduler
 
 ALL_COLUMNS = 512  # a CTA has the SM to itself, so that column 0 is where the allocation begins
@@ -218,7 +219,7 @@ class Sm100:
         def place(column: str) -> tuple[str, ...]:
             if o.level == "tile":
                 return at.coordinates(column, row)
-            return (column, row, "head_kv", "batch")
+            return key_coordinates(self.schedule, column, row)
 
         return TmaLoad(
             operation=o.operation.name,
@@ -428,10 +429,10 @@ class Sm100:
         if at.packed:  # rows behind the tile's whole queries are none
             end = f"cutlass.min(seqlen_q, {first} + queries)"
             place = (self._row_head(), f"{first} + row_query", end)
-        store, lse, batch = self._call(o, "store_o", args, touched, ()), "lse", "batch"
+        out_o, lse, batch = out_of(self.schedule)
+        store = self._call(o, "store_o", args, touched, ())
         if split(self.schedule):
-            lse, batch = "lse_partial", "partial"
-            args = (address, total, "o_partial", batch, *place, str(self.schedule.head_dim_v))
+            args = (address, total, out_o, batch, *place, str(self.schedule.head_dim_v))
             read = tuple(a for a in touched if not a.write)
             store = self._call(o, "store_row", args, read, ())
         made.append(replace(store, settled=True))  # it waits for each load of O itself
@@ -527,9 +528,9 @@ class Sm100:
         """Values of one work tile, computed where they are used."""
         at, keys = self._queries(), self.block_keys()
         kinds = {o.kind for o in self.schedule.operations if o.role == role.name}
-        out = [visited(self.schedule, at.of_tile, keys)]
+        out = [*tile_lengths(self.schedule, at.of_tile), visited(self.schedule, at.of_tile, keys)]
         if "normalise_store" in kinds and split(self.schedule):
-            out.append(partial())
+            out.append(partial(self.schedule))
         if "tma_load" in kinds:
             out.append(Define(name="head_kv", text="head // ratio"))
             out += claim(self.schedule)
@@ -605,12 +606,17 @@ class Sm100:
             functions=("combine",) if split(s) else (),
             maps=(
                 _query_map(str(qk.a), self._boxes(qk.a), at),
-                *(_tensor_map(str(i), self._boxes(i)) for i in (qk.b, pv.b)),
+                *(
+                    replace(_tensor_map(str(i), self._boxes(i)), bounded=own_ends(s, "k"))
+                    for i in (qk.b, pv.b)
+                ),
                 *(_query_map("o", self._out_boxes(), at) for _ in (() if split(s) else (1,))),
             ),
             first=at.host(),
             parameters=(*parameters(s), *at.parameters()),
             arguments=tuple(name for name, _ in (*parameters(s), *at.parameters())),
+            lengths=extents(s),
+            batches=batches(s),
             ratio=at.ratio,
             template=FRAME if split(s) else "kernel.j2",
             declare=tuple(Define(name=a, text=b) for a, b in declare),
@@ -627,7 +633,7 @@ class Sm100:
 
 
 def _query_map(tensor: str, boxes: Boxes, at: Queries) -> TensorMap:
-    return replace(_tensor_map(tensor, boxes), packed=at.packed)
+    return replace(_tensor_map(tensor, boxes), packed=at.packed, bounded=at.varlen)
 
 
 def _tensor_map(tensor: str, boxes: Boxes) -> TensorMap:

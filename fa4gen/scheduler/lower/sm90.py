@@ -27,12 +27,13 @@ from fa4gen.ir.schedule import Operation, Role, Schedule
 from .blocks import WINDOW, block_index, limit, limits, masked, visited
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
+from .lengths import batches, extents, key_coordinates, out_of, own_ends, partial, tile_lengths
 from .modifiers import asked, call_of, captured, changed
 from .queries import Queries, queries
 from .regions import Storage, accesses
 from .scores import parameters, pieces, scale_log2, tile_values
 from .sections import Occurrence
-from .splits import FRAME, partial, split
+from .splits import FRAME, split
 from .tiles import claim, counter, tile_scheduler
 
 Touched = tuple[Access, ...]
@@ -233,15 +234,13 @@ class Sm90:
             copies, armed = self._query_boxes(item, base)
         else:
             row = f"{block_index(self.schedule, o)} * {self._rows(item)}"
-            armed, copies = (
-                "",
-                tuple(
-                    Box(
-                        smem=f"{base} + {n * boxes.elements}",
-                        coords=(str(n * boxes.width), row, "head_kv", "batch"),
-                    )
-                    for n in range(boxes.count)
-                ),
+            armed = ""
+            copies = tuple(
+                Box(
+                    smem=f"{base} + {n * boxes.elements}",
+                    coords=key_coordinates(self.schedule, str(n * boxes.width), row),
+                )
+                for n in range(boxes.count)
             )
         return TmaLoad(
             operation=o.operation.name,
@@ -306,7 +305,8 @@ class Sm90:
             str(self._out_boxes().width),
         )
         store = self._call(o, "store_o", args, touched, ("row_lse",))
-        lse = ("lse", "row_lse[0]", "row_lse[1]", "batch")
+        _, out, batch = out_of(self.schedule)
+        lse = (out, "row_lse[0]", "row_lse[1]", batch)
         write = self._call(o, "write_lse", (*lse, "head", "q_row + lane_row", "seqlen_q"), ())
         before = [*self._join_before(o), *self._sink(o)]
         if not self._queries().packed:
@@ -327,12 +327,13 @@ class Sm90:
         args = ("acc_o", "m", "total", scale_log2(self.schedule))
         normalise = self._call(o, "normalise", args, read, ("row_lse",))
         width = str(self.schedule.head_dim_v)
-        place = ("partial", *PLACES, "seqlen_q")
+        out, lse, batch = out_of(self.schedule)
+        place = (batch, *PLACES, "seqlen_q")
         return [
             normalise,
             self._places(o),
-            self._call(o, "store_rows", ("acc_o", "o_partial", *place, width), ()),
-            self._call(o, "write_lse_of", ("lse_partial", "row_lse[0]", "row_lse[1]", *place), ()),
+            self._call(o, "store_rows", ("acc_o", out, *place, width), ()),
+            self._call(o, "write_lse_of", (lse, "row_lse[0]", "row_lse[1]", *place), ()),
         ]
 
     def _sink(self, o: Occurrence) -> list[Stmt]:
@@ -444,10 +445,10 @@ class Sm90:
     def tile(self, role: Role) -> tuple[Define, ...]:
         """Values of one work tile, computed where they are used."""
         at, keys = self._queries(), self.block_keys()
-        out = [visited(self.schedule, at.of_tile, keys)]
+        out = [*tile_lengths(self.schedule, at.of_tile), visited(self.schedule, at.of_tile, keys)]
         if not role.per:
             return (*out, Define(name="head_kv", text="head // ratio"), *claim(self.schedule))
-        out += [partial()] if split(self.schedule) else []
+        out += [partial(self.schedule)] if split(self.schedule) else []
         out.append(Define(name="tile_row", text=at.first(0)))
         out.append(Define(name="q_row", text=f"tile_row + own * {at.of_instance}"))
         return (
@@ -542,7 +543,7 @@ class Sm90:
             functions=("combine",) if split(s) else (),
             maps=(
                 _query_map("q", self._boxes("q"), at),
-                *(_tensor_map(i, self._boxes(i)) for i in "kv"),
+                *(replace(_tensor_map(i, self._boxes(i)), bounded=own_ends(s, "k")) for i in "kv"),
                 *(
                     _query_map("o", replace(self._out_boxes(), rows=own), at)
                     for _ in (() if split(s) else (1,))
@@ -560,6 +561,8 @@ class Sm90:
                 "mma_pv",
                 *(name for name, _ in (*parameters(s), *at.parameters())),
             ),
+            lengths=extents(s),
+            batches=batches(s),
             ratio=at.ratio,
             template=FRAME if split(s) else "kernel.j2",
             declare=tuple(Define(name=a, text=b) for a, b in declare),
@@ -591,7 +594,7 @@ def _tensor(dtype: str, rows: int, columns: int, stages: int = 0) -> str:
 
 
 def _query_map(tensor: str, boxes: Boxes, at: Queries) -> TensorMap:
-    made = _tensor_map(tensor, boxes)
+    made = replace(_tensor_map(tensor, boxes), bounded=at.varlen)
     return replace(made, rows=at.rows, packed=True) if at.packed else made
 
 

@@ -24,8 +24,3 @@ def shared(schedule: Schedule, visited: Define) -> Define:
         return visited
     whole = f"*{visited.text}" if "first_block" in visited.name else f"0, {visited.text}"
     return Define(name="first_block, n_blocks", text=f"share_of_blocks({whole}, split, splits)")
-
-
-def partial() -> Define:
-    """The place of a split's output and LSE, where a batch index stands else."""
-    return Define(name="partial", text="split * batches + batch")

@@ -26,6 +26,8 @@ def tile_scheduler(schedule: Schedule, at: Queries) -> TileScheduler:
     blocks = ("m_blocks", f"(q.shape[1] + {rows - 1}) // {rows}")
     if at.packed:
         blocks = ("m_blocks", f"(q.shape[1] + {at.of_tile} - 1) // ({at.of_tile})")
+    if at.varlen:  # slots of `tile_of_sequence`; the tensors' batch is 1
+        blocks = ("m_blocks", f"q.shape[1] // ({at.of_tile}) + cu_seqlens_q.shape[0] - 1")
     section = (
         "section",
         f"l2_section(k.shape[1], k.shape[2], {at.ratio}, {row_bytes})",
