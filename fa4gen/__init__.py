@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         flash_attn_varlen_func,
         flash_attn_with_kvcache,
     )
+    from fa4gen.api.flex import flex_attention
     from fa4gen.api.sdpa import scaled_dot_product_attention
     from fa4gen.api.session import explain_dispatch, load, use_schedule
     from fa4gen.diag import Fa4genError
@@ -22,6 +23,7 @@ HOMES = {
     "flash_attn_func": "fa4gen.api.flash",
     "flash_attn_varlen_func": "fa4gen.api.flash",
     "flash_attn_with_kvcache": "fa4gen.api.flash",
+    "flex_attention": "fa4gen.api.flex",
     "scaled_dot_product_attention": "fa4gen.api.sdpa",
     "explain_dispatch": "fa4gen.api.session",
     "load": "fa4gen.api.session",
@@ -36,6 +38,7 @@ __all__ = [
     "flash_attn_func",
     "flash_attn_varlen_func",
     "flash_attn_with_kvcache",
+    "flex_attention",
     "load",
     "scaled_dot_product_attention",
     "use_schedule",

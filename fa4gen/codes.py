@@ -147,6 +147,8 @@ _TITLES = {
     "FA0813": "a schedule that no call can reach",
     "FA0814": "a kernel that is not built, and may not be",
     "FA0820": "a score or mask function that cannot be traced",
+    "FA0821": "a captured tensor that kernels cannot read",
+    "FA0822": "a block mask that does not fit the call",
     "FA0901": "the emulator has no C compiler",
     "FA0902": "the emulator's sources do not compile",
     "FA0903": "the emulator's folder cannot be written",

@@ -78,13 +78,30 @@ def request_of(candidate: Candidate, problem: Problem, options: Options) -> Requ
         from fa4gen.dsl import load_with_sources
         from fa4gen.emit.render import render
 
-        checked = check(candidate.origin, settings=problem.settings())
+        checked = check(candidate.origin, settings=problem.settings(), modifiers=problem.modifiers)
         _, sources = load_with_sources(candidate.origin, settings=problem.settings())
         text = render(checked.program).text
         return {"name": member_name(checked.schedule), "text": text}, sources
 
-    made = _kept("emitted", Path(candidate.origin), problem.settings(), make, options)
+    settings = problem.settings() | {"modifiers": str(problem.modifiers)}
+    made = _kept("emitted", Path(candidate.origin), settings, make, options)
     return Request(name=made["name"], target=candidate.target, text=made["text"])
+
+
+def tile_of(candidate: Candidate, problem: Problem, options: Options) -> tuple[int, int]:
+    """Queries of a CTA's tile and keys of a block. Raises the errors of the schedule."""
+
+    def make() -> tuple[dict[str, Any], Iterable[str]]:
+        from fa4gen.dsl import load_with_sources
+
+        schedule, sources = load_with_sources(candidate.origin, settings=problem.settings())
+        (product,) = (o for o in schedule.operations if o.a and o.writes)
+        rows = schedule.buffer_of(product.a or "").tile[0] * schedule.index.count
+        return {"tile": [rows, schedule.buffer_of(product.b or "").tile[0]]}, sources
+
+    made = _kept("tile", Path(candidate.origin), problem.settings(), make, options)
+    rows, keys = made["tile"]
+    return int(rows), int(keys)
 
 
 def shared_object(candidate: Candidate, problem: Problem, options: Options) -> Path:

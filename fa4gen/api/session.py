@@ -65,6 +65,7 @@ class Session:
         self.kernels: dict[tuple[Any, ...], launch.Kernel] = {}
         self.plans: dict[tuple[Any, ...], Plan] = {}
         self.recent: tuple[Recent, ...] = ()
+        self.causal_masks: dict[int, tuple[Any, tuple[int, ...], bool]] = {}  # see `flex`
         self._own = [layer] if layer else []
         self._parent = parent
         self._children: weakref.WeakSet[Session] = weakref.WeakSet()

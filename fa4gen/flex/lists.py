@@ -47,6 +47,22 @@ def lists_of(
     return Lists(tensors=tensors, table=None if exact else table)
 
 
+def is_causal(mask: Any, seqlen_q: int, seqlen_k: int) -> bool:
+    """Whether the lists leave out no block that a causal mask sees a part of, list none that it
+    sees nothing of, and call none full that it does not see whole. Waits for the device."""
+    rows, keys = mask.BLOCK_SIZE
+    count = -(-seqlen_q // rows), -(-seqlen_k // keys)
+    listed = _dense(mask.kv_num_blocks, mask.kv_indices, *count) > 0
+    first = torch.arange(count[0], device=listed.device)[:, None] * rows
+    key = torch.arange(count[1], device=listed.device) * keys
+    whole = torch.zeros_like(listed)
+    if mask.full_kv_num_blocks is not None:
+        whole = _dense(mask.full_kv_num_blocks, mask.full_kv_indices, *count) > 0
+    some = (first + rows).clamp(max=seqlen_q) > key
+    wrong = ((listed | whole) != some) | (whole & (first < key + keys - 1))
+    return not bool(wrong.any())
+
+
 def _dense(counts: torch.Tensor, indices: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
     """1 where a block is listed; what stands behind a row's count means nothing."""
     place = torch.arange(indices.shape[-1], device=indices.device)

@@ -7,7 +7,7 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -134,6 +134,14 @@ def _installed_library() -> Path:
     )
 
 
+def on_device(kernel: Kernel) -> AbstractContextManager[Any]:
+    """Makes the kernel's device the current one, where it is another."""
+    import torch
+
+    elsewhere = kernel.device >= 0 and torch.cuda.current_device() != kernel.device
+    return torch.cuda.device(kernel.device) if elsewhere else nullcontext()
+
+
 def launch(
     kernel: Kernel,
     q: Any,
@@ -145,14 +153,11 @@ def launch(
     extras: Extras = NOTHING,
 ) -> None:
     """Launches on tensors that were checked; cuts what is too large for one grid into several."""
-    import torch
-
     b, sq, h, _ = q.shape
     ratio = h // k.shape[2]
     heads = max(1, min(GRID_LIMIT, (LIMIT - 1) // sq) // ratio) * ratio
     batch = min(GRID_LIMIT, max(1, (LIMIT - 1) // (min(h, heads) * sq)))
-    elsewhere = kernel.device >= 0 and torch.cuda.current_device() != kernel.device
-    with torch.cuda.device(kernel.device) if elsewhere else nullcontext():
+    with on_device(kernel):
         for b0 in range(0, b, batch):
             rows = slice(b0, b0 + batch)
             for h0 in range(0, h, heads):

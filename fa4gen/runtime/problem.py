@@ -11,6 +11,7 @@ from typing import Any
 
 from fa4gen.diag import Fa4genError, error
 from fa4gen.dtypes import DTYPES, IO_DTYPES
+from fa4gen.ir.expression import UNCHANGED, Modifiers
 from fa4gen.ir.features import FEATURES, ordered
 
 LIMIT = 2**31  # lengths and products of sizes are 32-bit integers in the kernels
@@ -29,6 +30,7 @@ class Problem:
     causal: bool
     features: tuple[str, ...] = ()  # names of `ir.features`, in their order
     kernel: str = "attention_forward"
+    modifiers: Modifiers = UNCHANGED  # users' functions, of the features score_mod and mask_mod
 
     def settings(self) -> dict[str, str]:
         """The same as settings of a schedule."""
