@@ -19,6 +19,12 @@ UNEQUAL = (
 )
 RATIOS = ((4, 4), (6, 2), (8, 2), (7, 1), (16, 2), (32, 1))  # heads of Q, of K
 LAYOUTS = ("contiguous", "heads_first", "sequence_first", "padded_rows")
+GROUPED = (
+    "bfloat16",
+    128,
+    128,
+    True,
+)  # what shared heads of K and V are timed for, and tile orders
 TIMED_TOKENS, TIMED_HEADS = 32768, 16  # a batch, as published comparisons have it
 
 
@@ -90,7 +96,8 @@ def cases(kernels: Iterable[Case]) -> list[Case]:
         ("host", list(HOST_SHAPES)),
     ):
         for dtype, head_dim, head_dim_v, causal in served:
-            for shape in shapes:
+            grouped = kind == "time" and (dtype, head_dim, head_dim_v, causal) == GROUPED
+            for shape in [*shapes, *(grouped_shapes() if grouped else ())]:
                 case: Case = {
                     "kind": kind,
                     "dtype": dtype,

@@ -51,8 +51,8 @@ RATES: Mapping[str, Rates] = MappingProxyType(
     }
 )
 
-# Clocks: H200, the mean over head dim 128, full, 16 k, of what the tensor core's cycles took (see
-# bench/results, ranking); B200, FA4 (1850 MHz gives the published peak); B300: assumed the same.
+# Clocks: H200, fitted so that head dim 128, full, 16 k takes what it was measured to take (6.7 ms,
+# bench/results, 2026-12-01T0322); B200, FA4 (1850 MHz gives the published peak); B300: assumed.
 DEVICES: Mapping[str, Device] = MappingProxyType(
     {
         d.target: d
