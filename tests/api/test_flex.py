@@ -1,7 +1,9 @@
 """`flex_attention` around its kernels: what reaches them, what is compiled, what is refused."""
 
 import math
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -207,3 +209,13 @@ def test_what_is_refused(compiled: list[Any]) -> None:
     leaf = torch.zeros(4, requires_grad=True)
     refused("FA0807", "captured tensor", q, k, v, score_mod=lambda s, b, h, q, k: s + leaf[h])
     assert compiled == []
+
+
+def test_the_code_of_the_guide_runs(compiled: list[Any]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "flex.md").read_text()
+    (code,) = re.findall(r"^```python gpu\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code.replace('"cuda"', '"cpu"'), "flex.md", "exec"), names)
+    assert names["out"].shape == (1, 8, 512, 64)
+    assert [p.features for p in compiled] == [("block_list", "score_mod", "mask_mod")]
+    assert len(names["lse"].isfinite().unique()) == 1
