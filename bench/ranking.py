@@ -2,7 +2,8 @@
 """How well the cost model ranks: Spearman's correlation of modelled and measured times, Hopper.
 
     python bench/ranking.py --kit DIR --peers DIR   a kit of variants that no constant was fitted to
-    python bench/ranking.py --keep DIR              what came back of it, correlated
+                                                    (and what they are predicted to take, kept)
+    python bench/ranking.py --keep DIR              what came back of it, correlated with that
     python bench/ranking.py --earlier               the variants of the runs kept before
 
 Variants are choices of `bench/ranking_sm90.yaml`. Ranks are compared within a problem (head dim,
@@ -23,7 +24,7 @@ from typing import Any
 from fa4gen.analyze.analysis import analyze_member
 from fa4gen.analyze.counts import compiled_counts
 from fa4gen.bench.cases import Case, case_name, grouped_shapes
-from fa4gen.bench.results import keep, read
+from fa4gen.bench.results import keep, provenance, read
 from fa4gen.bench.session import make_kit
 from fa4gen.bench.verb import kit_kernel
 from fa4gen.build import Member, member
@@ -33,6 +34,7 @@ from fa4gen.options import Options
 
 HERE = Path(__file__).parent
 BASE, RESULTS = HERE / "ranking_sm90.yaml", HERE / "results"
+PREDICTED = RESULTS / "ranking-predicted.json"  # written before the kit runs
 EARLIER = RESULTS / "2026-12-01_h200_earlier-variants.json"
 QUICK = {"alternations": 3, "warm_ms": 3.0, "measure_ms": 6.0, "libraries": False}
 HEADS, LENGTH = 16, 4096
@@ -210,7 +212,10 @@ def earlier(folder: Path) -> None:
 def kit(where: Path, peers: Path | None, folder: Path) -> None:
     """Fresh variants at 4 k, and LPT against plain order for MHA, GQA and MQA, causal, 8 k."""
     options, shapes = Options.from_environment(), [(32768 // LENGTH, HEADS, LENGTH)]
-    made = [m for _, m, _ in predictions([*fresh(), *orders()], shapes, folder)]
+    known = list(predictions([*fresh(), *orders()], shapes, folder))
+    foretold = {v.name: {"choice": v.choice, "modelled": s} for v, _, (s,) in known}
+    PREDICTED.write_text(json.dumps({**provenance(), "variants": foretold}, indent=1) + "\n")
+    made = [m for _, m, _ in known]
     kernels = [replace(kit_kernel(m, options), gqa_ratio=_ratio(m.name)) for m in made]
     cases = []
     for d, causal in product((64, 128), (False, True)):
@@ -242,7 +247,7 @@ def _case(head_dim: int, causal: bool, shape: Case) -> Case:
     return {"name": case_name(case), **case}
 
 
-def kept(out: Path, folder: Path) -> None:
+def kept(out: Path) -> None:
     """Keeps a kit's results, correlates the ranked variants, and prints the orders' speeds."""
     record = read(out)
     print(keep(record, RESULTS))
@@ -257,14 +262,13 @@ def kept(out: Path, folder: Path) -> None:
                 print(
                     f"  {r['done']}: {name} {row['ms']:.3f} ms, {row['ratio'] or 0:.3f} of {base}"
                 )
-    shapes = [(32768 // LENGTH, HEADS, LENGTH)]
-    found = [v for v in fresh() if v.name in times]
+    foretold = json.loads(PREDICTED.read_text())["variants"]
     rows = []
-    for v, _, (seconds,) in predictions(found, shapes, folder):
+    for v in (v for v in fresh() if v.name in times):
         problem = f"d{v.head_dim} {'causal' if v.causal else 'full'} {LENGTH}"
         ms, peer = times[v.name]
-        row = {"problem": problem, "variant": v.name, "choice": v.choice, "ms": ms}
-        rows.append({**row, "modelled": seconds, "measured": ms / peer})
+        row = {"problem": problem, "variant": v.name, **foretold[v.name], "ms": ms}
+        rows.append({**row, "measured": ms / peer})
     write("ranking-sm90.json", correlate(rows, str(record["machine"].get("device"))))
 
 
@@ -281,7 +285,7 @@ def main() -> None:
     if args.kit:
         kit(args.kit, args.peers, FOLDER)
     elif args.keep:
-        kept(args.keep, FOLDER)
+        kept(args.keep)
     else:
         earlier(FOLDER)
 
