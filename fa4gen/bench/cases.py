@@ -79,6 +79,30 @@ def grouped_shapes(length: int = 8192) -> list[Case]:
     ]
 
 
+WINDOWS = (
+    *((100, 0), (0, 0), (None, 40), (37, None), (1000, 1000), (130, 70), (0, 128), (-40, 90)),
+    *((90, -40), (None, -30), (255, 0), (1023, 0)),
+)
+CAPS = (30.0, 5.0, 50.0)
+
+
+def feature_cases(kernel: Case) -> list[Case]:
+    """Twelve shapes for a kernel with features, with other values in each; a window is timed."""
+    features = set(kernel["features"])  # type: ignore[call-overload]
+    head = {k: kernel[k] for k in ("dtype", "head_dim", "head_dim_v", "causal")}
+    shapes = [s for s in check_shapes() if s["seqlen_k"] != 1][::5][: len(WINDOWS)]
+    timed = [("time", s) for s in timed_shapes((16384,))] if features == {"window"} else []
+    found = []
+    for n, (kind, shape) in enumerate([*(("check", s) for s in shapes), *timed]):
+        case: Case = {"kind": kind, **head, **shape}
+        window = WINDOWS[min(n, len(WINDOWS) - 1)]  # a timing has the last
+        case |= {"window": list(window)} if "window" in features else {}
+        case |= {"softcap": CAPS[n % 3]} if "softcap" in features else {}
+        case |= {name: True for name in ("alibi", "sinks") if name in features}
+        found.append({"name": case_name(case), **case})
+    return found
+
+
 HOST_SHAPES: tuple[Case, ...] = (
     {"batch": 1, "heads": 2, "heads_kv": 2, "seqlen_q": 128, "seqlen_k": 128},  # no device time
 )
@@ -86,10 +110,16 @@ HOST_SHAPES: tuple[Case, ...] = (
 
 def cases(kernels: Iterable[Case]) -> list[Case]:
     """All cases for what these kernels (entries of a manifest) serve, in a fixed order."""
+    kernels = list(kernels)
     served = sorted(
-        {(k["dtype"], k["head_dim"], k["head_dim_v"], k["causal"]) for k in kernels}, key=repr
+        {
+            (k["dtype"], k["head_dim"], k["head_dim_v"], k["causal"])
+            for k in kernels
+            if not k.get("features")
+        },
+        key=repr,
     )
-    found: list[Case] = []
+    found: list[Case] = [c for k in kernels if k.get("features") for c in feature_cases(k)]
     for kind, shapes in (
         ("check", check_shapes()),
         ("time", timed_shapes()),
@@ -123,4 +153,7 @@ def case_name(case: Case) -> str:
     ]
     words += [str(case["layout"])] if case.get("layout", "contiguous") != "contiguous" else []
     words += [f"x{case['spread']:g}"] if case.get("spread", 1.0) != 1.0 else []
+    words += [f"window{case['window']}".replace(" ", "")] if case.get("window") else []
+    words += [f"softcap{case['softcap']:g}"] if case.get("softcap") else []
+    words += [name for name in ("alibi", "sinks") if case.get(name)]
     return " ".join(words)

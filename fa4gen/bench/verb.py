@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fa4gen.build import Member, members
+from fa4gen.ir.features import inputs, ordered
 from fa4gen.options import Options
 from fa4gen.runtime.compile import Request, compile_cached
 from fa4gen.runtime.kit import ARGUMENTS, KitKernel
@@ -29,8 +30,9 @@ def kit_kernel(one: Member, options: Options) -> KitKernel:
         head_dim=schedule.head_dim,
         head_dim_v=schedule.head_dim_v,
         causal=schedule.causal,
+        features=ordered(schedule.features),
         min_seqlen_k=1,
-        arguments=(*ARGUMENTS, *counter),
+        arguments=(*ARGUMENTS, *(i.name for i in inputs(schedule.features)), *counter),
     )
 
 

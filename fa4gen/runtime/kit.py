@@ -72,6 +72,7 @@ class KitKernel:
     head_dim: int
     head_dim_v: int
     causal: bool
+    features: Sequence[str] = ()
     arguments: Sequence[object] = ARGUMENTS
     function: str = "fwd"
     gqa_ratio: int | None = None
@@ -93,6 +94,7 @@ class KitKernel:
             "causal": self.causal,
             "arguments": list(self.arguments),
         }
+        found |= {"features": list(self.features)} if self.features else {}
         found |= {"gqa_ratio": self.gqa_ratio} if self.gqa_ratio else {}
         found |= {"min_seqlen_k": self.min_seqlen_k} if self.min_seqlen_k else {}
         if self.python:

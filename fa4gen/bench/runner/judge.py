@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-from .problem import reference, sdpa
+from .features import asked, plain
+from .problem import reference, sdpa, softmax_scale
 
 RMS_FACTOR, MAX_FACTOR, FLOOR, LSE_LIMIT = 1.1, 1.5, 1e-5, 1e-4
 
@@ -64,7 +65,10 @@ def compare(
     q, k, v, o, lse = (tensors[n] for n in ("q", "k", "v", "o", "lse"))
     ref_o, ref_lse = reference(torch, q, k, v, case, pairs)
     torch_o = None
-    if case["seqlen_k"] and case["seqlen_q"]:
+    if asked(case):
+        every = [(b, h) for b in range(case["batch"]) for h in range(case["heads"])]
+        torch_o = plain(torch, q, k, v, case, softmax_scale(case), pairs or every)
+    elif case["seqlen_k"] and case["seqlen_q"]:
         call, start = sdpa(torch, q, k, v, case)
         torch_o = torch.zeros_like(ref_o, dtype=o.dtype)
         answer = call()  # (batch, heads, rows with keys, dv)

@@ -5,6 +5,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .features import NAMES, asked, changed, sinks
+from .features import values as values_of_features
+
 GUARD = 4096  # elements on either side of each tensor, poisoned and looked at afterwards
 
 
@@ -14,6 +17,7 @@ def serves(kernel: dict[str, Any], case: dict[str, Any]) -> bool:
     ratio = case["heads"] // case["heads_kv"]
     return bool(
         all(kernel.get(key, case[key]) == case[key] for key in fixed)
+        and {f for f in kernel.get("features", ()) if f in NAMES} == set(asked(case))
         and kernel.get("gqa_ratio", ratio) == ratio
         and case["seqlen_q"] >= kernel.get("min_seqlen_q", 0)
         and case["seqlen_k"] >= kernel.get("min_seqlen_k", 0)
@@ -93,15 +97,12 @@ def reference(
     pairs = pairs or [(b, h) for b in range(case["batch"]) for h in range(case["heads"])]
     o = torch.zeros(len(pairs), sq, case["head_dim_v"], dtype=torch.float64, device=q.device)
     lse = torch.full((len(pairs), sq), -math.inf, dtype=torch.float64, device=q.device)
-    hidden = None
-    if case["causal"]:
-        rows = torch.arange(sq, device=q.device)[:, None] + (sk - sq)
-        hidden = torch.arange(sk, device=q.device)[None, :] > rows
     for n, (b, h) in enumerate(pairs if sk else []):
         s = q[b, :, h].double() @ k[b, :, h // ratio].double().T * softmax_scale(case)
-        if hidden is not None:
-            s.masked_fill_(hidden, -math.inf)
+        s = changed(torch, s, case, b, h)
         lse[n] = torch.logsumexp(s, -1)
+        if case.get("sinks"):
+            lse[n] = torch.logaddexp(lse[n], sinks(torch, case, q.device)[h].double())
         p = torch.exp(s - torch.where(lse[n] == -math.inf, 0.0, lse[n])[:, None])
         o[n] = p @ v[b, :, h // ratio].double()
     return o, lse
@@ -157,6 +158,15 @@ def sdpa(
     return call, start
 
 
+def feature_values(case: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
+    """Arguments for the features of a case."""
+    if not asked(case):
+        return {}
+    import torch
+
+    return values_of_features(torch, case, tensors["q"].device)
+
+
 def launcher(
     kernel: dict[str, Any],
     function: Callable[..., Any],
@@ -173,6 +183,7 @@ def launcher(
         "num_sms": num_sms,
         "max_seqlen_q": case["seqlen_q"],
         "causal": case["causal"],
+        **feature_values(case, tensors),
     }
 
     if "counter" in kernel["arguments"]:  # of a dynamic tile scheduler

@@ -12,7 +12,7 @@ def rows(
 ) -> dict[str, dict[str, Any]]:
     """Name → median ms, TFLOP/s, speed against `base`: median, quartiles, range of the rounds."""
     sq, sk = case["seqlen_q"], case["seqlen_k"]
-    pairs = sq * sk - (min(sq, sk) ** 2 / 2 if case["causal"] else 0)
+    pairs = sq * sk - (min(sq, sk) ** 2 / 2 if case["causal"] else 0)  # a window leaves more out
     flop = 2 * case["batch"] * case["heads"] * pairs * (case["head_dim"] + case["head_dim_v"])
     table: dict[str, dict[str, Any]] = {}
     for name, ms in times.items():

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .features import asked
 from .judge import compare, untouched
 from .problem import Call, launcher, make_inputs, sdpa, serves
 from .table import rows
@@ -123,6 +124,7 @@ class Bench:
         peers = [n for n in peers if n not in unit["kernels"]]
         calls = {n: [self.call(n, t, case) for t in sets] for n in [*unit["kernels"], *peers]}
         libraries = LIBRARIES if case.get("libraries", True) or not peers else {}
+        libraries = {} if asked(case) else libraries  # they have other features, or none
         for name in peers[:1]:
             calls[f"{name} (again)"] = calls[name]
         for name, backend in libraries.items():
