@@ -75,8 +75,9 @@ def extras(
     learnable_sink: Tensor | None = None,
 ) -> dict[str, Any]:
     """Arguments of `attention`. FA0809 for a window whose meaning depends on the version."""
-    left, right = (None if bound in OPEN else bound for bound in window_size)
-    if any(bound is not None and bound < 0 for bound in (left, right)):
+    left, right = window_size
+    left, right = None if left in OPEN else left, None if right in OPEN else right
+    if (left is not None and left < 0) or (right is not None and right < 0):
         raise error(
             "FA0809",
             f"`window_size` is {tuple(window_size)}; below -1, bounds mean an open end in some "

@@ -29,12 +29,12 @@ def register(forward: Forward) -> Any:
     lse)`, with (window, softcap, alibi_slopes, sinks) behind these if there is any."""
 
     def run(q: Any, k: Any, v: Any, causal: bool, scale: Any, *more: Any) -> Any:
-        return forward(q, k, v, causal, scale, None, None, *_more(*more))
+        return forward(q, k, v, causal, scale, None, None, *(_more(*more) if more else ()))
 
     def run_into(
         q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool, scale: Any, *more: Any
     ) -> None:
-        forward(q, k, v, causal, scale, out, lse, *_more(*more))
+        forward(q, k, v, causal, scale, out, lse, *(_more(*more) if more else ()))
 
     library: Any = torch.library.Library("fa4gen", "DEF")  # type: ignore[no-untyped-call]
     for name, schema, call, fake in (
