@@ -478,8 +478,8 @@ def refusals() -> dict[str, int]:
         ("FA0808", lambda: fa4gen.attention(q, k, v, out=q.float())),
         ("FA0808", lambda: fa4gen.attention(q, k, v, out=q[:, :1].expand_as(q))),
         ("FA0808", lambda: fa4gen.attention(q, k, v, lse=torch.empty(2, 4, 63, device="cuda"))),
-        ("FA0809", lambda: fa4gen.flash_attn_func(q, k, v, window_size=(3, 3))),
-        ("FA0809", lambda: fa4gen.flash_attn_func(q, k, v, softcap=10.0)),
+        ("FA0809", lambda: fa4gen.flash_attn_func(q, k, v, dropout_p=0.1)),
+        ("FA0809", lambda: fa4gen.flash_attn_func(q, k, v, score_mod=print)),
     ]
     for code, call in calls:
         refused(code, call)
