@@ -70,9 +70,10 @@ def reduce_tile(v, smem, boxes, tensor_map, row, head, batch):
     use when the function returns (`finish_sums`).
     """
     lane = cute.arch.lane_idx()
-    for n in range(len(v) // SUM_COLUMNS):
+    count = len(v) // SUM_COLUMNS
+    for n in range(count):
         box = smem + n % boxes * (32 * SUM_COLUMNS)
-        cute.arch.cp_async_bulk_wait_group(boxes - 1, read=True)
+        cute.arch.cp_async_bulk_wait_group(younger_groups(n, count, boxes), read=True)
         cute.arch.sync_warp()
         for c in range(8):  # chunks of 16 bytes
             at = n * SUM_COLUMNS + 4 * c
@@ -81,6 +82,14 @@ def reduce_tile(v, smem, boxes, tensor_map, row, head, batch):
         p.fence_proxy("async_shared", space=p.SharedSpace.shared_cta)
         cute.arch.sync_warp()
         add_box(tensor_map, box, n * SUM_COLUMNS, row, head, batch)
+
+
+def younger_groups(n, count, boxes):
+    """Groups since the last use of the box that part `n` of `count` takes: those may be running."""
+    if n >= boxes:
+        return boxes - 1
+    last = max(m for m in range(count) if m % boxes == n)  # in the block before
+    return count - 1 - last + n
 
 
 @cute.jit
