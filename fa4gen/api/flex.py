@@ -10,7 +10,7 @@ from fa4gen.diag import Fa4genError, error
 from fa4gen.flex.lists import is_causal, lists_of
 from fa4gen.flex.modifiers import Function, Joined, join, within_blocks
 from fa4gen.flex.recognise import Known, recognise
-from fa4gen.flex.trace import trace_mask_mod, trace_score_mod
+from fa4gen.flex.trace import Memory
 from fa4gen.ir.features import ordered
 from fa4gen.options import Options
 from fa4gen.runtime import launch
@@ -135,8 +135,11 @@ class _Call:
 def _call(
     q: Tensor, k: Tensor, v: Tensor, score_mod: Any, mask: Any, facts: launch.Device
 ) -> _Call:
-    score = trace_score_mod(score_mod) if score_mod is not None else None
-    seen = trace_mask_mod(mask.mask_mod) if mask is not None else None
+    session = CURRENT.get()
+    traced: Memory = session.traced or Memory()
+    session.traced = traced
+    score = traced.score_mod(score_mod) if score_mod is not None else None
+    seen = traced.mask_mod(mask.mask_mod) if mask is not None else None
     plain = Problem(
         target=facts.target,
         dtype=DTYPES[q.dtype],

@@ -65,6 +65,7 @@ class Session:
         self.kernels: dict[tuple[Any, ...], launch.Kernel] = {}
         self.plans: dict[tuple[Any, ...], Plan] = {}
         self.recent: tuple[Recent, ...] = ()
+        self.traced: Any = None  # functions of FlexAttention; see `flex`
         self.causal_masks: dict[int, tuple[Any, tuple[int, ...], bool]] = {}  # see `flex`
         self._own = [layer] if layer else []
         self._parent = parent

@@ -13,8 +13,10 @@ import functools
 import linecache
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,21 +37,101 @@ MASK_MOD = ("mask_mod", INDICES)
 PACKAGE = Path(__file__).parents[1]
 NOT_USER = (str(Path(torch.__file__).parent), str(PACKAGE / "flex"), str(PACKAGE / "ir"), "<")
 FACTS = ("dtype", "device", "shape", "ndim", "layout", "is_cuda", "requires_grad")
+UNCHANGING = (  # what computes the same whenever it is the same object
+    torch.Tensor,
+    torch.dtype,
+    types.ModuleType,
+    types.FunctionType,  # of torch
+    types.BuiltinFunctionType,
+    type(torch.Tensor.add),
+    type(None),
+    str,
+    type,
+)
 CONVERT = ("to", "type", "type_as")
 STAND_IN = torch.zeros((), dtype=torch.int32)
 
 
 def trace_score_mod(function: Callable[..., Any]) -> Function:
     """The expression of a score_mod, a float. Raises Fa4genError FA0820 or FA0821."""
-    return _trace(function, *SCORE_MOD, Type.F32)
+    return _trace(function, *SCORE_MOD, Type.F32).function
 
 
 def trace_mask_mod(function: Callable[..., Any]) -> Function:
     """The expression of a mask_mod, a truth value. Raises Fa4genError FA0820 or FA0821."""
-    return _trace(function, *MASK_MOD, Type.BOOL)
+    return _trace(function, *MASK_MOD, Type.BOOL).function
 
 
-def _trace(function: Any, what: str, inputs: tuple[str, ...], result: Type) -> Function:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Where a function found something that it closes over, and what; a number has a name."""
+
+    get: Callable[[], Any]
+    value: Any
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A traced function with all that it looked at. `lasting`: nothing else can change what it
+    computes. `names`: of its captured numbers, in order; `fixed`: of those compiled in."""
+
+    function: Function
+    looks: tuple[Look, ...]
+    lasting: bool
+    names: tuple[str, ...]
+    fixed: frozenset[str]
+
+    def again(self) -> Function | None:
+        """The function with the numbers of now; None where anything else has changed."""
+        numbers = dict(zip(self.names, self.function.numbers, strict=True))
+        for look in self.looks:
+            try:
+                now = look.get()
+            except (ValueError, KeyError):
+                return None
+            if not look.name:
+                if now is not look.value:
+                    return None
+            elif (
+                type(now) is not type(look.value)
+                or type_of(now) is not type_of(look.value)
+                or (look.name in self.fixed and now != look.value)
+            ):
+                return None
+            elif look.name in numbers:
+                numbers[look.name] = now
+        return replace(self.function, numbers=tuple(numbers.values()))
+
+
+class Memory:
+    """Functions traced before, for as long as they live."""
+
+    def __init__(self) -> None:
+        self._seen: weakref.WeakKeyDictionary[Any, Seen] = weakref.WeakKeyDictionary()
+
+    def score_mod(self, function: Callable[..., Any]) -> Function:
+        """As `trace_score_mod`."""
+        return self._of(function, SCORE_MOD, Type.F32)
+
+    def mask_mod(self, function: Callable[..., Any]) -> Function:
+        """As `trace_mask_mod`."""
+        return self._of(function, MASK_MOD, Type.BOOL)
+
+    def _of(self, function: Any, what: tuple[str, tuple[str, ...]], result: Type) -> Function:
+        if not isinstance(function, types.FunctionType):
+            return _trace(function, *what, result).function
+        known = self._seen.get(function)
+        found = known.again() if known else None
+        if found is None:
+            seen = _trace(function, *what, result)
+            found = seen.function
+            if seen.lasting:
+                self._seen[function] = seen
+        return found
+
+
+def _trace(function: Any, what: str, inputs: tuple[str, ...], result: Type) -> Seen:
     if not callable(function):
         raise _error(what, f"it is a {type(function).__name__}, and cannot be called", None)
     fixed: frozenset[str] = frozenset()
@@ -149,10 +231,12 @@ class _Tracer(torch.fx.Tracer):
         self.fixed = fixed
         self.builder = Builder()
         self.tensors: list[torch.Tensor] = []
+        self.looks: list[Look] = []
+        self.lasting = True
         self.scalars: list[torch.Tensor] = []
         self.values: dict[str, int | float] = {}  # captured numbers by name, in order
 
-    def run(self, function: Any, inputs: tuple[str, ...], result: Type) -> Function:
+    def run(self, function: Any, inputs: tuple[str, ...], result: Type) -> Seen:
         """Calls the function, and closes the expression."""
         stands = [self.stand(self.builder.input(name)) for name in inputs]
         with _Mode(self):
@@ -163,7 +247,7 @@ class _Tracer(torch.fx.Tracer):
         node = self.builder.cast(node, result)
         return self._closed(self.builder.expression(node))
 
-    def _closed(self, expression: Expression) -> Function:
+    def _closed(self, expression: Expression) -> Seen:
         """Captured numbers and tensors that are used, numbered in the order of their use."""
         numbers: dict[int, int] = {}
         tensors: dict[int, int] = {}
@@ -174,11 +258,19 @@ class _Tracer(torch.fx.Tracer):
         builder = Builder()
         results = builder.copy(expression, numbers=numbers, tensors=tensors)
         values = list(self.values.values())
-        return Function(
+        function = Function(
             expression=builder.expression(*results),
             tensors=tuple(self.tensors[n] for n in tensors),
             captured=tuple(_captured(self.tensors[n]) for n in tensors),
             numbers=tuple(values[n] for n in numbers),
+        )
+        names = list(self.values)
+        return Seen(
+            function=function,
+            looks=tuple(self.looks),
+            lasting=self.lasting,
+            names=tuple(names[n] for n in numbers),
+            fixed=self.fixed,
         )
 
     # stand-ins ------------------------------------------------------------------------------------
@@ -213,6 +305,7 @@ class _Tracer(torch.fx.Tracer):
         known = next((n for n, t in enumerate(self.scalars) if t is tensor), len(self.scalars))
         self.scalars[known : known + 1] = [tensor]
         value = tensor.item()
+        self.lasting = False
         if isinstance(value, bool):
             return self.builder.constant(value)
         return self.node(self.captured(f"scalar tensor {known}", value))
@@ -401,7 +494,9 @@ class _Mode(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if (name.endswith("_") and not name.endswith("__")) or name in ("__setitem__", "__iadd__"):
             raise self.tracer.refuse(f"`{name}` changes a captured tensor", "make a new one before")
-        return func(*args, **kwargs)
+        made = func(*args, **kwargs)
+        self.tracer.lasting &= not any(isinstance(x, torch.Tensor) for x in tree_leaves(made))
+        return made
 
 
 class _Rebound:
@@ -429,7 +524,16 @@ class _Rebound:
             if id(value) not in self.made:
                 self._function(value)
             return self.made[id(value)]
+        self.tracer.lasting &= isinstance(value, UNCHANGING)
         return value
+
+    def look(self, get: Callable[[], Any], name: str) -> Any:
+        """What the function finds there, with numbers replaced."""
+        value = get()
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        self.tracer.looks.append(Look(get=get, value=value, name=name if number else ""))
+        self.tracer.lasting &= not isinstance(value, list | functools.partial | types.MethodType)
+        return self.of(value, name)
 
     def _function(self, function: types.FunctionType) -> None:
         code, path = function.__code__, f"{function.__qualname__}#{id(function)}"
@@ -441,13 +545,17 @@ class _Rebound:
             cells, function.__closure__ or (), code.co_freevars, strict=True
         ):
             try:
-                own.cell_contents = self.of(cell.cell_contents, f"{path}.{name}")
+                own.cell_contents = self.look(
+                    partial(getattr, cell, "cell_contents"), f"{path}.{name}"
+                )
             except ValueError:
                 continue  # a cell that is still empty
         for name in _names(code):
             if name in scope:
-                scope[name] = self.of(scope[name], f"{path}.{name}")
+                get = partial(function.__globals__.__getitem__, name)
+                scope[name] = self.look(get, f"{path}.{name}")
         scope["print"] = self._print
+        self.tracer.lasting &= not function.__kwdefaults__
         made.__defaults__ = self.of(function.__defaults__, f"{path}.defaults")
         made.__kwdefaults__ = {
             k: self.of(v, f"{path}.{k}") for k, v in (function.__kwdefaults__ or {}).items()
