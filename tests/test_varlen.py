@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fa4gen import driver
 from fa4gen.diag import Fa4genError
 from fa4gen.emulate import Emulated, emulate
 from fa4gen.emulator.attention import AttentionProblem, attend, make_inputs
+from fa4gen.ir.head import Head
 
 SCHEDULES = Path(__file__).parents[1] / "schedules"
 BOTH = pytest.mark.parametrize("name", ["fwd_hd64", "fwd_hd64_sm90"])
@@ -66,6 +68,16 @@ def test_tiles_without_rows_load_nothing(name: str) -> None:
     alone = run(name, lengths_q=(rows,), lengths_k=(700,), heads=1, races=False)
     assert done.ok, str(done)
     assert done.report.warp_instructions < 3.3 * alone.report.warp_instructions
+
+
+def test_more_sequences_than_a_grid_has_rows_lie_in_its_first_dimension() -> None:
+    """80,000 sequences of 16 make as many slots; the second dimension ends at 65,535."""
+    for causal in ("false", "true"):
+        settings = {"varlen_q": "true", "varlen_k": "true", "causal": causal}
+        checked = driver.check(SCHEDULES / "fwd_hd64_sm90.yaml", settings=settings)
+        head = checked.program.value.head
+        assert isinstance(head, Head)
+        assert head.tiles.grid.startswith("(m_blocks, ")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from fa4gen.runtime.problem import (
     LIMIT,
     POINTER_BITS,
     STRIDE_BITS,
-    Problem,
     check_flag,
     check_output,
     check_tensors,
@@ -23,7 +22,7 @@ from fa4gen.runtime.problem import (
 )
 
 from .again import fits_of
-from .session import CURRENT, Plan, Session
+from .session import CURRENT, Plan, Session, kernel_of
 
 Tensor = torch.Tensor
 traced: Callable[[], bool] = torch.compiler.is_dynamo_compiling
@@ -31,7 +30,6 @@ modes: Callable[[], int] = torch._C._len_torch_dispatch_stack  # FakeTensorMode,
 More = tuple[Window | None, float | None, Tensor | None, Tensor | None]  # as the call gives them
 PLAIN: More = (None, None, None, None)
 ALL = slice(None)
-DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 def attention(
@@ -359,7 +357,7 @@ def _careful(
     if lse is not None:
         check_output("lse", lse, (b, h, sq), torch.float32, q.device)
     facts = launch.device_of_tensor(q)
-    kernel = _kernel(session, q, v, causal, extras.features, facts)
+    kernel = kernel_of(session, q, v, causal, extras.features, facts)
     made = torch.empty((b, sq, h, dv), dtype=q.dtype, device=q.device) if out is None else out
     rows = torch.empty((b, h, sq), dtype=torch.float32, device=q.device) if lse is None else lse
     if not (b and sq and h):
@@ -380,31 +378,6 @@ def _careful(
     if own_rows is not rows:
         rows.copy_(own_rows)
     return made, rows
-
-
-def _kernel(
-    session: Session,
-    q: Any,
-    v: Any,
-    causal: bool,
-    features: tuple[str, ...],
-    facts: launch.Device,
-) -> launch.Kernel:
-    """The kernel, from the memory of the session, or looked for and put there."""
-    d, dv, device = q.shape[3], v.shape[3], q.get_device()
-    kernels = session.kernels  # a new one if layers change meanwhile
-    key = (q.dtype, q.dtype, q.dtype, d, d, dv, causal, features, device, device, device)
-    if key not in kernels:
-        problem = Problem(
-            target=facts.target,
-            dtype=DTYPES[q.dtype],
-            head_dim=d,
-            head_dim_v=dv,
-            causal=causal,
-            features=features,
-        )
-        kernels[key] = session.kernel(problem, device, facts.num_sms)
-    return kernels[key]
 
 
 LIBRARY = operators.register(forward)

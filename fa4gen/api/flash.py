@@ -7,9 +7,12 @@ call by position would change its meaning silently. Arguments of versions 2 to 4
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from fa4gen.diag import error
 
 from .attention import Tensor, attention
+from .lengths import attend
 
 OPEN = (None, -1)  # an end of a window that is none
 ABSENT: Mapping[str, tuple[object, ...]] = {  # arguments, and the values that ask for nothing
@@ -125,6 +128,13 @@ def flash_attn_varlen_func(
     k: Tensor,
     v: Tensor,
     *,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    max_seqlen_q: Any = None,
+    max_seqlen_k: Any = None,
+    num_splits: int | None = None,
+    pack_gqa: bool | None = None,
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: tuple[int | None, int | None] = (None, None),
@@ -134,17 +144,49 @@ def flash_attn_varlen_func(
     return_lse: bool = False,
     **more: object,
 ) -> tuple[Tensor, Tensor | None]:
-    """flash-attn's function of the same name, for dense tensors (batch, seqlen, heads, head_dim).
+    """flash-attn's function of the same name, also for dense (batch, seqlen, heads, head_dim).
 
-    Packed sequences (`cu_seqlens_*`), used lengths (`seqused_*`) and pages (`page_table`) are
-    refused with FA0809 until kernels have them; the rest is as in `flash_attn_func`.
+    With cu_seqlens_q (sequences + 1,), int32, q is (total, heads, head_dim): sequence n has rows
+    cu_seqlens_q[n] to cu_seqlens_q[n + 1], which may be none; out is alike, lse (heads, total).
+    The same for k, v with cu_seqlens_k. seqused_k (sequences,), int32: only so many keys of each
+    sequence count. The kernel reads all three: a CUDA graph may change them. max_seqlen_q,
+    max_seqlen_k: sizes to choose tiles and splits by; they change no value. num_splits: CTAs that
+    share the keys of a tile (None, 0: by size); pack_gqa: heads of a group in one tile (None: by
+    size). The rest is as in `flash_attn_func`; pages are refused with FA0809.
     """
     refuse("flash_attn_varlen_func", more)
     given = extras(window_size, softcap, alibi_slopes, learnable_sink)
-    out, lse = attention(
-        q, k, v, causal=causal, softmax_scale=softmax_scale, return_lse=True, **given
+    lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_k": seqused_k}
+    if all(t is None for t in lengths.values()) and not num_splits:
+        out, lse = attention(
+            q, k, v, causal=causal, softmax_scale=softmax_scale, return_lse=True, **given
+        )
+        return out, lse if return_lse else None
+    if cu_seqlens_q is not None:
+        q = q.unsqueeze(0)
+    if cu_seqlens_k is not None:
+        k, v = k.unsqueeze(0), v.unsqueeze(0)
+    out, lse = attend(
+        q,
+        k,
+        v,
+        causal,
+        softmax_scale,
+        (given["window"], given["softcap"], given["alibi_slopes"], given["sinks"]),
+        **lengths,
+        max_seqlen_q=_number(max_seqlen_q),
+        max_seqlen_k=_number(max_seqlen_k),
+        num_splits=num_splits,
+        pack_gqa=pack_gqa,
     )
+    if cu_seqlens_q is not None:
+        out, lse = out[0], lse[0]
     return out, lse if return_lse else None
+
+
+def _number(value: Any) -> int | None:
+    """A length that is known on the host; to read a tensor would wait for the GPU."""
+    return value if isinstance(value, int) else None
 
 
 def flash_attn_with_kvcache(
@@ -154,7 +196,9 @@ def flash_attn_with_kvcache(
     k: Tensor | None = None,
     v: Tensor | None = None,
     *,
-    cache_seqlens: int | None = None,
+    cache_seqlens: int | Tensor | None = None,
+    num_splits: int | None = None,
+    pack_gqa: bool | None = None,
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: tuple[int | None, int | None] = (-1, -1),
@@ -167,21 +211,26 @@ def flash_attn_with_kvcache(
     """Attention over the first `cache_seqlens` keys of a cache (batch, size, heads_k, head_dim).
 
     k, v (batch, new, heads_k, head_dim): written behind these first, in place. cache_seqlens: one
-    int for all sequences (None: the whole cache). Returns out, or (out, lse) with
-    return_softmax_lse. Raises FA0809 for lengths as a tensor, pages, rotary embedding.
+    int for all sequences (None: the whole cache), or (batch,), int32, read by the kernel: a CUDA
+    graph may change it. num_splits, pack_gqa: None or 0 leaves the choice to the sizes. Returns
+    out, or (out, lse) with return_softmax_lse. Raises FA0809 for pages, rotary embedding.
     """
     refuse("flash_attn_with_kvcache", more)
     given = extras(window_size, softcap, alibi_slopes, learnable_sink)
-    if cache_seqlens is not None and (
-        not isinstance(cache_seqlens, int) or isinstance(cache_seqlens, bool)
-    ):
-        raise error(
-            "FA0809",
-            "`cache_seqlens` is no int, and no kernel here has one length a sequence yet",
-            fix="pass one int if all sequences are as long",
-        )
     if (k is None) != (v is None):
         raise error("FA0802", "`k` and `v` are the new keys and values: give both, or neither")
+    values = (given["window"], given["softcap"], given["alibi_slopes"], given["sinks"])
+    chosen: dict[str, Any] = {"num_splits": num_splits, "pack_gqa": pack_gqa}
+    if isinstance(cache_seqlens, Tensor):
+        chosen["seqused_k"] = _appended(k_cache, v_cache, k, v, cache_seqlens)
+        out, lse = attend(q, k_cache, v_cache, causal, softmax_scale, values, **chosen)
+        return (out, lse) if return_softmax_lse else out
+    if cache_seqlens is not None and type(cache_seqlens) is not int:
+        raise error(
+            "FA0802",
+            f"`cache_seqlens` is a {type(cache_seqlens).__name__}, expected an int or a tensor",
+            fix="one int for all sequences, or an int32 tensor (batch,)",
+        )
     size = k_cache.shape[1]
     used = size if cache_seqlens is None else cache_seqlens
     end = used + (0 if k is None else k.shape[1])
@@ -194,12 +243,21 @@ def flash_attn_with_kvcache(
     if k is not None and v is not None:
         k_cache[:, used:end].copy_(k)
         v_cache[:, used:end].copy_(v)
-    return attention(
-        q,
-        k_cache[:, :end],
-        v_cache[:, :end],
-        causal=causal,
-        softmax_scale=softmax_scale,
-        return_lse=return_softmax_lse,
-        **given,
-    )
+    keys, seen = k_cache[:, :end], v_cache[:, :end]
+    out, lse = attend(q, keys, seen, causal, softmax_scale, values, **chosen)
+    return (out, lse) if return_softmax_lse else out
+
+
+def _appended(k_cache: Any, v_cache: Any, k: Any, v: Any, lengths: Any) -> Any:
+    """The lengths with the new keys, which are written behind the old ones; no wait for the GPU.
+
+    What would lie behind the end of the cache is written to its last place.
+    """
+    if k is None:
+        return lengths
+    new = k.shape[1]
+    places = lengths.long()[:, None] + torch.arange(new, device=lengths.device)
+    places = places.clamp(max=k_cache.shape[1] - 1)
+    batch = torch.arange(k.shape[0], device=lengths.device)[:, None]
+    k_cache[batch, places], v_cache[batch, places] = k, v
+    return lengths + new

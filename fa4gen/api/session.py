@@ -24,6 +24,7 @@ from fa4gen.target import TARGETS
 
 from . import jit
 
+DTYPES = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
 MOST_PLANS = 4096  # shapes remembered at a time; a server's lengths may all differ
 MOST_RECENT = 4  # compared one by one: layers of a few kinds
 LASTING = ("FA0701", "FA0702")  # refusals that a second try would only repeat
@@ -132,6 +133,31 @@ class Session:
                 device=device,
                 num_sms=num_sms,
             )
+
+
+def kernel_of(
+    session: Session,
+    q: Any,
+    v: Any,
+    causal: bool,
+    features: tuple[str, ...],
+    facts: launch.Device,
+) -> launch.Kernel:
+    """The kernel, from the memory of the session, or looked for and put there."""
+    d, dv, device = q.shape[3], v.shape[3], q.get_device()
+    kernels = session.kernels  # a new one if layers change meanwhile
+    key = (q.dtype, q.dtype, q.dtype, d, d, dv, causal, features, device, device, device)
+    if key not in kernels:
+        problem = Problem(
+            target=facts.target,
+            dtype=DTYPES[str(q.dtype)],
+            head_dim=d,
+            head_dim_v=dv,
+            causal=causal,
+            features=features,
+        )
+        kernels[key] = session.kernel(problem, device, facts.num_sms)
+    return kernels[key]
 
 
 def _base(options: Options) -> list[Layer]:

@@ -26,6 +26,12 @@ class Reference:
         b, sq, h, _ = q.shape
         sk, hk = k.shape[1:3]
         assert min(b, sq, h, sk, hk) >= 1
+        names = [i.name for i in inputs(self.features)]
+        assert len(names) == len(more)
+        extras = dict(zip(names, more, strict=True))
+        parts = [extras.pop(n) for n in ("o_partial", "lse_partial") if n in extras]
+        assert [t.shape[0] % b for t in parts] in ([], [0, 0])
+        lengths = [extras.pop(n, None) for n in ("cu_seqlens_q", "cu_seqlens_k", "seqused_k")]
         assert max(b, h) <= launch.GRID_LIMIT
         assert h % hk == 0
         for t in (q, k, v, o):
@@ -38,13 +44,23 @@ class Reference:
         assert lse.shape == (b, h, sq)
         assert lse.stride(2) == 1
         self.calls += 1
-        names = [i.name for i in inputs(self.features)]
-        assert len(names) == len(more)
-        extras = dict(zip(names, more, strict=True))
         assert all(t.dtype == torch.float32 for n, t in extras.items() if n in ("slopes", "sinks"))
-        out, rows = reference(q, k, v, self.causal, scale, **extras)
-        o.copy_(out)
-        lse.copy_(rows)
+        for mine, one, theirs, keys in members(q, k, *lengths):
+            part = {n: t[mine : mine + 1] if n == "slopes" else t for n, t in extras.items()}
+            at, of = (mine if cu is None else 0 for cu in lengths[:2])
+            given = (q[at, one][None], k[of, theirs][None, :keys], v[of, theirs][None, :keys])
+            out, rows = reference(*given, self.causal, scale, **part)
+            o[at, one], lse[at, :, one] = out[0].to(o.dtype), rows[0].float()
+
+
+def members(q: Any, k: Any, cu_q: Any, cu_k: Any, used: Any) -> Iterator[tuple[Any, ...]]:
+    """(sequence, rows of queries, rows of keys, keys that count) of each sequence."""
+    many = q.shape[0] if cu_q is None else len(cu_q) - 1
+    for n in range(many):
+        mine = slice(None) if cu_q is None else slice(int(cu_q[n]), int(cu_q[n + 1]))
+        theirs = slice(None) if cu_k is None else slice(int(cu_k[n]), int(cu_k[n + 1]))
+        room = len(range(*theirs.indices(k.shape[1])))
+        yield n, mine, theirs, room if used is None else min(int(used[n]), room)
 
 
 def reference(

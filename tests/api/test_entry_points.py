@@ -104,9 +104,8 @@ def test_windows_caps_slopes_and_sinks_mean_what_flash_attn_says() -> None:
         {"window_size": (-3, 3)},
         {"window_size": (None, -2), "causal": True},
         {"score_mod": print},
-        {"num_splits": 4},
         {"dropout_p": 0.1},
-        {"cu_seqlens_q": torch.tensor([0, 5])},
+        {"seqused_q": torch.tensor([5, 5])},
         {"page_table": torch.zeros(2, 1)},
     ],
     ids=lambda more: next(iter(more)),
@@ -154,7 +153,7 @@ def test_new_keys_go_behind_those_of_the_cache() -> None:
 @pytest.mark.parametrize(
     ("code", "more"),
     [
-        ("FA0809", {"cache_seqlens": torch.tensor([3, 4], dtype=torch.int32)}),
+        ("FA0803", {"cache_seqlens": torch.tensor([3, 4])}),
         ("FA0802", {"cache_seqlens": 21}),
         ("FA0809", {"block_table": torch.zeros(2, 1)}),
         ("FA0809", {"rotary_cos": torch.ones(1)}),

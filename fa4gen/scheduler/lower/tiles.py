@@ -35,7 +35,10 @@ def tile_scheduler(schedule: Schedule, at: Queries) -> TileScheduler:
     sections = ("sections", f"{heads} // section")
     tiles = ("tiles", f"m_blocks * {heads} * q.shape[0]")
     persistent = "(cutlass.min(tiles, num_sms), 1, 1)"
-    match schedule.scheduler:
+    scheduler = schedule.scheduler
+    if at.varlen and scheduler == "lpt":  # slots of many sequences may be more than grid.y takes
+        scheduler = "single"
+    match scheduler:
         case "single":
             return _make("single", rows, (blocks,), (), f"(m_blocks, {heads}, q.shape[0])")
         case "split":
