@@ -18,8 +18,7 @@ from fa4gen.runtime.dispatch import find
 from fa4gen.runtime.problem import LIMIT, Problem, check_tensors, scale_of, tma_view
 
 from . import jit
-from .attention import DTYPES
-from .session import CURRENT
+from .session import CURRENT, DTYPES
 
 Tensor = torch.Tensor
 NO_BLOCKS = 1 << 30  # torch's block size of a mask that leaves nothing out
@@ -142,7 +141,7 @@ def _call(
     seen = traced.mask_mod(mask.mask_mod) if mask is not None else None
     plain = Problem(
         target=facts.target,
-        dtype=DTYPES[q.dtype],
+        dtype=DTYPES[str(q.dtype)],
         head_dim=q.shape[3],
         head_dim_v=v.shape[3],
         causal=False,
