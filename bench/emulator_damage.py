@@ -99,6 +99,28 @@ REASONS = (
         "a CTA of this grid has one tile: Q is loaded once, and nobody waits for its place",
     ),
     Reason(
+        "no-wait",
+        r"try_wait\S*\s+P\d, \[\S+\], 1, 10000000",
+        "the first lap of a place that is free passes at once",
+    ),
+    Reason(
+        "(early|no-wait)",
+        r"mbarrier\.arrive.*LSE_EMPTY|try_wait.*raw_lse",
+        "lse_empty follows from q_empty: Q's place is free after dK, which comes after dS, which "
+        "comes after the probabilities, which read the LSE",
+    ),
+    Reason(
+        "no-wait",
+        r"wait_group\.read.*wait_group\(1, read=True\)",
+        "the next statement waits for all stores of the role",
+    ),
+    Reason(
+        "no-commit",
+        r"bulk\.commit_group|commit.*Q_EMPTY \+ q_at",
+        "the commit behind the role's next store closes both groups; nobody waits for the place of "
+        "a tile's last Q",
+    ),
+    Reason(
         "(count.*|no-(wait|arrive))",
         r"tma_k.*\+ K_FULL\)|mbar \+ K_EMPTY",
         "a CTA of a backward has one tile: K is loaded once, and nobody waits for its place",
