@@ -95,8 +95,9 @@ def row_address(rows, batch, head, row):
 
 
 def lanes_of_row(width):
-    """How many lanes share a row of `width` elements: a power of two."""
-    lanes = 1
+    """How many lanes share a row of `width` elements: a power of two, enough for all rows to have
+    lanes at once."""
+    lanes = ROW_THREADS // ROWS
     while lanes * PIECE < width:
         lanes = 2 * lanes
     return lanes
