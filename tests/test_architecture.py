@@ -55,6 +55,7 @@ DOORS = {  # the packages of ours through which a third party comes in
     "jinja2": {"emit"},
     "cutlass": {"runtime/dsl_process.py"},
     "torch": {
+        "flex/closure.py",
         "flex/trace.py",
         "flex/interpret.py",
         "flex/lists.py",

@@ -8,9 +8,9 @@ import torch
 
 from fa4gen.diag import Fa4genError, error
 from fa4gen.flex.lists import is_causal, lists_of
+from fa4gen.flex.memory import Memory
 from fa4gen.flex.modifiers import Function, Joined, join, within_blocks
 from fa4gen.flex.recognise import Known, recognise
-from fa4gen.flex.trace import Memory
 from fa4gen.ir.features import ordered
 from fa4gen.options import Options
 from fa4gen.runtime import launch

@@ -9,14 +9,11 @@ defaults, globals, `functools.partial`) become captured numbers, so that another
 expression; a number that Python itself must know (a branch, `range`) is part of the expression.
 """
 
-import functools
 import linecache
 import sys
 import types
-import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +26,7 @@ from fa4gen.diag import Diagnostic, Fa4genError, Span
 from fa4gen.ir.expression import INDICES, Captured, Expression, Node, Type
 
 from .build import Builder, type_of
+from .closure import PRINTING, Look, Rebound, Seen
 from .modifiers import Function
 from .operations import Ref, RefusedError, apply, type_of_dtype
 
@@ -37,101 +35,22 @@ MASK_MOD = ("mask_mod", INDICES)
 PACKAGE = Path(__file__).parents[1]
 NOT_USER = (str(Path(torch.__file__).parent), str(PACKAGE / "flex"), str(PACKAGE / "ir"), "<")
 FACTS = ("dtype", "device", "shape", "ndim", "layout", "is_cuda", "requires_grad")
-UNCHANGING = (  # what computes the same whenever it is the same object
-    torch.Tensor,
-    torch.dtype,
-    types.ModuleType,
-    types.FunctionType,  # of torch
-    types.BuiltinFunctionType,
-    type(torch.Tensor.add),
-    type(None),
-    str,
-    type,
-)
 CONVERT = ("to", "type", "type_as")
 STAND_IN = torch.zeros((), dtype=torch.int32)
 
 
 def trace_score_mod(function: Callable[..., Any]) -> Function:
     """The expression of a score_mod, a float. Raises Fa4genError FA0820 or FA0821."""
-    return _trace(function, *SCORE_MOD, Type.F32).function
+    return run(function, *SCORE_MOD, Type.F32).function
 
 
 def trace_mask_mod(function: Callable[..., Any]) -> Function:
     """The expression of a mask_mod, a truth value. Raises Fa4genError FA0820 or FA0821."""
-    return _trace(function, *MASK_MOD, Type.BOOL).function
+    return run(function, *MASK_MOD, Type.BOOL).function
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """Where a function found something that it closes over, and what; a number has a name."""
-
-    get: Callable[[], Any]
-    value: Any
-    name: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """A traced function with all that it looked at. `lasting`: nothing else can change what it
-    computes. `names`: of its captured numbers, in order; `fixed`: of those compiled in."""
-
-    function: Function
-    looks: tuple[Look, ...]
-    lasting: bool
-    names: tuple[str, ...]
-    fixed: frozenset[str]
-
-    def again(self) -> Function | None:
-        """The function with the numbers of now; None where anything else has changed."""
-        numbers = dict(zip(self.names, self.function.numbers, strict=True))
-        for look in self.looks:
-            try:
-                now = look.get()
-            except (ValueError, KeyError):
-                return None
-            if not look.name:
-                if now is not look.value:
-                    return None
-            elif (
-                type(now) is not type(look.value)
-                or type_of(now) is not type_of(look.value)
-                or (look.name in self.fixed and now != look.value)
-            ):
-                return None
-            elif look.name in numbers:
-                numbers[look.name] = now
-        return replace(self.function, numbers=tuple(numbers.values()))
-
-
-class Memory:
-    """Functions traced before, for as long as they live."""
-
-    def __init__(self) -> None:
-        self._seen: weakref.WeakKeyDictionary[Any, Seen] = weakref.WeakKeyDictionary()
-
-    def score_mod(self, function: Callable[..., Any]) -> Function:
-        """As `trace_score_mod`."""
-        return self._of(function, SCORE_MOD, Type.F32)
-
-    def mask_mod(self, function: Callable[..., Any]) -> Function:
-        """As `trace_mask_mod`."""
-        return self._of(function, MASK_MOD, Type.BOOL)
-
-    def _of(self, function: Any, what: tuple[str, tuple[str, ...]], result: Type) -> Function:
-        if not isinstance(function, types.FunctionType):
-            return _trace(function, *what, result).function
-        known = self._seen.get(function)
-        found = known.again() if known else None
-        if found is None:
-            seen = _trace(function, *what, result)
-            found = seen.function
-            if seen.lasting:
-                self._seen[function] = seen
-        return found
-
-
-def _trace(function: Any, what: str, inputs: tuple[str, ...], result: Type) -> Seen:
+def run(function: Any, what: str, inputs: tuple[str, ...], result: Type) -> Seen:
+    """Traces, as often as it takes to know which captured numbers Python needs."""
     if not callable(function):
         raise _error(what, f"it is a {type(function).__name__}, and cannot be called", None)
     fixed: frozenset[str] = frozenset()
@@ -213,7 +132,6 @@ class _Stand(torch.fx.Proxy):
         raise self.tracer.refuse("it writes into a tensor", "return a new value in place of it")
 
 
-PRINTING = "take it out: the function is written down once, and does not run for each score"
 NUMPY = "use torch's function of that name: numpy computes on the CPU, while tracing"
 BRANCH = (
     "torch.where(condition, value, other) for a branch; `&`, `|`, `~` for and, or, not; "
@@ -240,7 +158,7 @@ class _Tracer(torch.fx.Tracer):
         """Calls the function, and closes the expression."""
         stands = [self.stand(self.builder.input(name)) for name in inputs]
         with _Mode(self):
-            answer = _Rebound(self).of(function)(*stands)
+            answer = Rebound(self).of(function)(*stands)
             if answer is None:
                 raise _error(self.what, "it returns nothing", _defined(function), fix="`return …`")
             node = self.node(answer)
@@ -499,85 +417,8 @@ class _Mode(TorchFunctionMode):
         return made
 
 
-class _Rebound:
-    """Functions of the user as they are, but for the numbers that they close over."""
-
-    def __init__(self, tracer: _Tracer) -> None:
-        self.tracer = tracer
-        self.made: dict[int, Any] = {}
-
-    def of(self, value: Any, name: str = "") -> Any:
-        """The value with every number in it, of its own or of functions in it, a stand-in."""
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, int | float) and name:
-            return self.tracer.captured(name, value)
-        if type(value) in (tuple, list) and name:
-            return type(value)(self.of(v, f"{name}[{n}]") for n, v in enumerate(value))
-        if isinstance(value, functools.partial):
-            keywords = {k: self.of(v, f"{name}.{k}") for k, v in value.keywords.items()}
-            args = (self.of(v, f"{name}.{n}") for n, v in enumerate(value.args))
-            return functools.partial(self.of(value.func, name), *args, **keywords)
-        if isinstance(value, types.MethodType):
-            return types.MethodType(self.of(value.__func__, name), value.__self__)
-        if isinstance(value, types.FunctionType) and not _is_torchs(value):
-            if id(value) not in self.made:
-                self._function(value)
-            return self.made[id(value)]
-        self.tracer.lasting &= isinstance(value, UNCHANGING)
-        return value
-
-    def look(self, get: Callable[[], Any], name: str) -> Any:
-        """What the function finds there, with numbers replaced."""
-        value = get()
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        self.tracer.looks.append(Look(get=get, value=value, name=name if number else ""))
-        self.tracer.lasting &= not isinstance(value, list | functools.partial | types.MethodType)
-        return self.of(value, name)
-
-    def _function(self, function: types.FunctionType) -> None:
-        code, path = function.__code__, f"{function.__qualname__}#{id(function)}"
-        scope = dict(function.__globals__)
-        cells = tuple(types.CellType() for _ in function.__closure__ or ())
-        made = types.FunctionType(code, scope, function.__name__, None, cells)
-        self.made[id(function)] = made  # before what it closes over: it may close over itself
-        for own, cell, name in zip(
-            cells, function.__closure__ or (), code.co_freevars, strict=True
-        ):
-            try:
-                own.cell_contents = self.look(
-                    partial(getattr, cell, "cell_contents"), f"{path}.{name}"
-                )
-            except ValueError:
-                continue  # a cell that is still empty
-        for name in _names(code):
-            if name in scope:
-                get = partial(function.__globals__.__getitem__, name)
-                scope[name] = self.look(get, f"{path}.{name}")
-        scope["print"] = self._print
-        self.tracer.lasting &= not function.__kwdefaults__
-        made.__defaults__ = self.of(function.__defaults__, f"{path}.defaults")
-        made.__kwdefaults__ = {
-            k: self.of(v, f"{path}.{k}") for k, v in (function.__kwdefaults__ or {}).items()
-        }
-
-    def _print(self, *_: object, **__: object) -> None:
-        raise self.tracer.refuse("it prints", PRINTING)
-
-
 def _captured(tensor: torch.Tensor) -> Captured:
     return Captured(dtype=str(tensor.dtype).removeprefix("torch."), rank=tensor.dim())
-
-
-def _is_torchs(function: types.FunctionType) -> bool:
-    """A function of the library's own; what combines masks is the user's by what it holds."""
-    return function.__code__.co_filename.startswith(NOT_USER[0]) and not function.__closure__
-
-
-def _names(code: types.CodeType) -> set[str]:
-    """Global names that a function and the functions in it use."""
-    inner = [_names(c) for c in code.co_consts if isinstance(c, types.CodeType)]
-    return set(code.co_names).union(*inner)
 
 
 def _defined(function: Any) -> Span | None:

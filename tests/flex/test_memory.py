@@ -5,15 +5,15 @@ from typing import Any
 import torch
 
 from fa4gen.flex import trace
-from fa4gen.flex.trace import Memory
+from fa4gen.flex.memory import Memory
 
 SHIFT = 3
 
 
 def test_only_what_may_have_changed_is_traced_again(monkeypatch: Any) -> None:
     runs = []
-    own = trace._trace
-    monkeypatch.setattr(trace, "_trace", lambda *a: runs.append(a) or own(*a))
+    own = trace.run
+    monkeypatch.setattr(trace, "run", lambda *a: runs.append(a) or own(*a))
     bias, size, times = torch.zeros(5), 7, 2
 
     def mod(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
