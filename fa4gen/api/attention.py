@@ -22,6 +22,7 @@ from fa4gen.runtime.problem import (
 )
 
 from .again import fits_of
+from .gradients import backward
 from .session import CURRENT, Plan, Session, kernel_of
 
 Tensor = torch.Tensor
@@ -74,7 +75,8 @@ def attention(
     device and may be captured in a CUDA graph, best after a first call that loads the kernel.
 
     Raises `fa4gen.Fa4genError`: FA0802 to FA0809 for an argument, FA0810 to FA0814 and FA07xx where
-    no kernel can be had. Inputs that require a gradient are refused while gradients are enabled.
+    no kernel can be had. Gradients flow to q, k and v through out and lse; FA0807 where an input
+    requires one and the call has `out`, `lse`, or an argument without a gradient yet.
     """
     if not (window is None is softcap and alibi_slopes is None is sinks):
         more = (window, softcap, alibi_slopes, sinks)
@@ -103,12 +105,20 @@ def _with_extras(
 
 
 def _seen_by_torch(q: Any, k: Any, v: Any) -> bool:
-    """Whether a functorch transform or a tensor subclass wants to see the call."""
+    """Whether autograd, a functorch transform or a tensor subclass wants to see the call."""
     return bool(
-        type(q) is not Tensor
+        wants_gradient(q, k, v)
+        or type(q) is not Tensor
         or type(k) is not Tensor
         or type(v) is not Tensor
         or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+
+
+def wants_gradient(q: Any, k: Any, v: Any) -> bool:
+    """Whether the call is part of a graph that is differentiated."""
+    return torch.is_grad_enabled() and any(
+        isinstance(t, Tensor) and t.requires_grad for t in (q, k, v)
     )
 
 
@@ -125,11 +135,12 @@ def _by_operator(
     for name, t in (("q", q), ("k", k), ("v", v)):
         if not isinstance(t, Tensor):
             raise error("FA0802", f"`{name}` is a {type(t).__name__}, expected a torch.Tensor")
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    if not (out is None and lse is None) and wants_gradient(q, k, v):
+        name = "q" if q.requires_grad else "k" if k.requires_grad else "v"
         raise error(
             "FA0807",
-            "an input requires a gradient, and there is no backward yet",
-            fix="call it under `torch.no_grad()`, or pass `.detach()`ed tensors",
+            f"`{name}` requires a gradient, and results that are written to have none",
+            fix="leave `out` and `lse` out, or call it under `torch.no_grad()`",
         )
     window, softcap, slopes, sinks = more
     left, right = window or (None, None)
@@ -380,4 +391,4 @@ def _careful(
     return made, rows
 
 
-LIBRARY = operators.register(forward)
+LIBRARY = operators.register(forward, backward)

@@ -11,7 +11,7 @@ import torch
 
 from fa4gen.diag import error
 
-from .attention import Tensor, attention
+from .attention import Tensor, attention, wants_gradient
 from .lengths import attend
 
 OPEN = (None, -1)  # an end of a window that is none
@@ -67,6 +67,16 @@ def refuse(function: str, given: Mapping[str, object]) -> None:
             )
 
 
+def refuse_order(deterministic: object, q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raises FA0809 where gradients must be the same bits each time: dQ is added in any order."""
+    if deterministic and wants_gradient(q, k, v):
+        raise error(
+            "FA0809",
+            "`deterministic` is given, and the backward adds to dQ in any order",
+            fix="leave `deterministic` out; the forward, dK and dV are the same bits each time",
+        )
+
+
 def _equal(value: object, nothing: object) -> bool:
     return isinstance(value, (int, float)) and value == nothing
 
@@ -113,9 +123,10 @@ def flash_attn_func(
 
     window_size (left, right): None or -1 is an open end. learnable_sink: `sinks` of
     `fa4gen.attention`, which says the rest of shapes, types and errors. Raises FA0809 for
-    score_mod, mask_mod, block sparsity, dropout, several splits.
+    score_mod, mask_mod, block sparsity, dropout, several splits, and for deterministic gradients.
     """
     refuse("flash_attn_func", more)
+    refuse_order(more.get("deterministic"), q, k, v)
     given = extras(window_size, softcap, alibi_slopes, learnable_sink)
     out, lse = attention(
         q, k, v, causal=causal, softmax_scale=softmax_scale, return_lse=True, **given
@@ -155,6 +166,7 @@ def flash_attn_varlen_func(
     size). The rest is as in `flash_attn_func`; pages are refused with FA0809.
     """
     refuse("flash_attn_varlen_func", more)
+    refuse_order(more.get("deterministic"), q, k, v)
     given = extras(window_size, softcap, alibi_slopes, learnable_sink)
     lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_k": seqused_k}
     if all(t is None for t in lengths.values()) and not num_splits:

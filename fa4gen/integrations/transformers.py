@@ -1,6 +1,6 @@
 """A backend of Hugging Face transformers: `register()`, then `attn_implementation="fa4gen"`.
 
-Needs the extra `fa4gen[transformers]`. Models run under `torch.no_grad()`, in bfloat16 or float16.
+Needs the extra `fa4gen[transformers]`. Models run in bfloat16 or float16.
 What the kernels do not have is refused by name: padding, packed sequences, sliding windows,
 softcap, sinks, dropout, caches of fixed size.
 """

@@ -5,7 +5,10 @@
 
 Behind these, each may be left out: window_left, window_right, softcap, alibi_slopes, sinks.
 
-They are registered by `Library.impl`, which costs less than `custom_op` in host time a call.
+    fa4gen::backward(q, k, v, out, lse, d_out, d_lse, causal, softmax_scale) -> (dq, dk, dv)
+
+`forward` is differentiable by `backward`, in q, k and v, through both of its results. They are
+registered by `Library.impl`, which costs less than `custom_op` in host time a call.
 """
 
 from collections.abc import Callable
@@ -15,6 +18,7 @@ import torch
 
 from fa4gen.diag import error
 
+Backward = Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 Forward = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 MORE = (
     "bool causal, float? softmax_scale, SymInt? window_left=None, SymInt? window_right=None, "
@@ -22,9 +26,14 @@ MORE = (
 )
 RETURNS = f"(Tensor q, Tensor k, Tensor v, {MORE}) -> (Tensor, Tensor)"
 WRITES = f"(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor(b!) lse, {MORE}) -> ()"
+GRADIENTS = (
+    "(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor d_out, Tensor d_lse, "
+    "bool causal, float? softmax_scale) -> (Tensor, Tensor, Tensor)"
+)
+PLAIN = 5  # arguments of `forward` before those that have no gradient yet
 
 
-def register(forward: Forward) -> Any:
+def register(forward: Forward, backward: Backward) -> Any:
     """Defines the operators; keep the library. They call `forward(q, k, v, causal, scale, out,
     lse)`, with (window, softcap, alibi_slopes, sinks) behind these if there is any."""
 
@@ -40,11 +49,38 @@ def register(forward: Forward) -> Any:
     for name, schema, call, fake in (
         ("forward", RETURNS, run, _fake),
         ("forward_into", WRITES, run_into, _fake_into),
+        ("backward", GRADIENTS, backward, _fake_gradients),
     ):
         library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
         library.impl(name, call, "CompositeExplicitAutograd")
         torch.library.register_fake(f"fa4gen::{name}", fake, lib=library)
+    torch.library.register_autograd(
+        "fa4gen::forward", _differentiate, setup_context=_keep, lib=library
+    )
     return library
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, Any]) -> None:
+    """What the backward needs of a call; FA0807 for what it cannot do yet."""
+    if any(x is not None for x in inputs[PLAIN:]):
+        raise error(
+            "FA0807",
+            "windows, softcap, ALiBi and sinks have no gradient yet",
+            fix="call it under `torch.no_grad()`, or leave them out",
+        )
+    ctx.save_for_backward(*inputs[:3], *output)
+    ctx.causal, ctx.scale, ctx.unused = inputs[3], inputs[4], len(inputs) - 3
+
+
+def _differentiate(ctx: Any, d_out: Any, d_lse: Any) -> tuple[Any, ...]:
+    made = torch.ops.fa4gen.backward.default(
+        *ctx.saved_tensors, d_out, d_lse, ctx.causal, ctx.scale
+    )
+    return (*made, *[None] * ctx.unused)
+
+
+def _fake_gradients(q: Any, k: Any, v: Any, *_more: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(q.new_empty(t.shape) for t in (q, k, v))
 
 
 def _more(

@@ -50,7 +50,7 @@ class Problem:
 
 
 def check_tensors(q: Any, k: Any, v: Any) -> None:
-    """Kinds, ranks and shapes. Raises `Fa4genError` FA0802, FA0803, FA0804 or FA0807."""
+    """Kinds, ranks and shapes. Raises `Fa4genError` FA0802, FA0803 or FA0804."""
     import torch
 
     for name, t in (("q", q), ("k", k), ("v", v)):
@@ -79,13 +79,6 @@ def check_tensors(q: Any, k: Any, v: Any) -> None:
                 fix=f"`{name}.to(q.device)`",
             )
     check_shapes(tuple(q.shape), tuple(k.shape), tuple(v.shape))
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        name = "q" if q.requires_grad else "k" if k.requires_grad else "v"
-        raise error(
-            "FA0807",
-            f"`{name}` requires a gradient, and there is no backward yet",
-            fix="call it under `torch.no_grad()`, or pass `.detach()`ed tensors",
-        )
 
 
 def _check_dtypes(q: Any, k: Any, v: Any) -> None:

@@ -63,6 +63,38 @@ def members(q: Any, k: Any, cu_q: Any, cu_k: Any, used: Any) -> Iterator[tuple[A
         yield n, mine, theirs, room if used is None else min(int(used[n]), room)
 
 
+class Backward:
+    """Gradients on CPU tensors, in float64; insists on what the machine code needs."""
+
+    def __init__(self, causal: bool) -> None:
+        self.causal, self.calls = causal, 0
+
+    def __call__(self, *given: Any) -> None:
+        q, k, v, out, d_out, lse, d_lse, dq, dk, dv, lse_rows, delta_rows, dq_sum, scale, _ = given
+        for t in (q, k, v, out, d_out, dq, dk, dv):
+            assert t.dtype == q.dtype
+            assert t.stride(-1) == 1
+            assert all(s and s % 8 == 0 for s in t.stride()[:-1])
+            assert t.data_ptr() % 16 == 0
+        b, sq, h, d = q.shape
+        rows = (b, h, -(-sq // 128) * 128)
+        assert lse_rows.shape == delta_rows.shape == rows
+        assert dq_sum.shape == (b, sq, h, d)
+        assert {t.dtype for t in (lse, d_lse, lse_rows, delta_rows, dq_sum)} == {torch.float32}
+        self.calls += 1
+        ratio, sk = h // k.shape[2], k.shape[1]
+        qd, kd, vd, g = (t.double().transpose(1, 2) for t in (q, k, v, d_out))
+        kd, vd = (t.repeat_interleave(ratio, 1) for t in (kd, vd))
+        hidden = torch.ones(sq, sk, dtype=torch.bool).triu(sk - sq + 1) & self.causal
+        scores = (qd @ kd.mT * scale).masked_fill(hidden, float("-inf"))
+        p = torch.exp(scores - lse.double().nan_to_num(neginf=0.0)[..., None])
+        delta = (g * out.double().transpose(1, 2)).sum(-1) - d_lse.double()
+        ds = p * (g @ vd.mT - delta[..., None]) * scale
+        dq.copy_((ds @ kd).transpose(1, 2))
+        for into, one in ((dk, ds.mT @ qd), (dv, p.mT @ g)):
+            into.copy_(one.unflatten(1, (-1, ratio)).sum(2).transpose(1, 2))
+
+
 def reference(
     q: Any,
     k: Any,
@@ -97,12 +129,15 @@ def reference(
 
 
 @contextmanager
-def on_cpu(patch: pytest.MonkeyPatch, target: str = "sm_90a") -> Iterator[dict[Any, Reference]]:
+def on_cpu(patch: pytest.MonkeyPatch, target: str = "sm_90a") -> Iterator[dict[Any, Any]]:
     """CPU tensors count as a device, kernels are references; yields those made, by problem."""
-    made: dict[Any, Reference] = {}
+    made: dict[Any, Any] = {}
 
-    def load(path: Any, _options: Any) -> Reference:
-        made[path] = Reference(causal=path.causal, features=path.features)
+    def load(path: Any, _options: Any) -> Any:
+        if path.kernel == "attention_backward":
+            made[path] = Backward(causal=path.causal)
+        else:
+            made[path] = Reference(causal=path.causal, features=path.features)
         return made[path]
 
     facts = launch.Device(target=target, num_sms=132)

@@ -183,7 +183,11 @@ BAD = {
         lambda q, k, v: ((q, k, v), {"softmax_scale": torch.tensor(1.0)}),
     ),
     "scale 0": ("FA0806", "softmax_scale", lambda q, k, v: ((q, k, v), {"softmax_scale": 0.0})),
-    "grad": ("FA0807", "v", lambda q, k, v: ((q, k, v.requires_grad_()), {})),
+    "grad": (
+        "FA0807",
+        "v",
+        lambda q, k, v: ((q, k, v.requires_grad_()), {"out": torch.empty_like(q)}),
+    ),
     "out shape": ("FA0808", "out", lambda q, k, v: ((q, k, v), {"out": q[:, :1]})),
     "out dtype": ("FA0808", "out", lambda q, k, v: ((q, k, v), {"out": q.half()})),
     "out is q": ("FA0808", "out", lambda q, k, v: ((q, k, v), {"out": q})),

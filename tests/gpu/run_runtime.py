@@ -473,7 +473,7 @@ def refusals() -> dict[str, int]:
         ("FA0804", lambda: fa4gen.attention(q, k.cpu(), v)),
         ("FA0806", lambda: fa4gen.attention(q, k, v, softmax_scale=torch.tensor(1.0))),
         ("FA0806", lambda: fa4gen.attention(q, k, v, softmax_scale=float("nan"))),
-        ("FA0807", lambda: fa4gen.attention(q.clone().requires_grad_(), k, v)),
+        ("FA0807", lambda: fa4gen.attention(q.clone().requires_grad_(), k, v, out=q + 0)),
         ("FA0808", lambda: fa4gen.attention(q, k, v, out=q)),
         ("FA0808", lambda: fa4gen.attention(q, k, v, out=q.float())),
         ("FA0808", lambda: fa4gen.attention(q, k, v, out=q[:, :1].expand_as(q))),

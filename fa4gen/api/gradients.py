@@ -1,0 +1,83 @@
+"""The backward of `attention`: gradients of q, k, v from those of the output and its LSE."""
+
+from contextlib import nullcontext
+
+import torch
+
+from fa4gen.diag import error
+from fa4gen.ir.geometry import padded_rows
+from fa4gen.runtime import launch
+from fa4gen.runtime.launch import GRID_LIMIT
+from fa4gen.runtime.problem import Problem, check_shapes, scale_of, tma_view
+
+from .session import CURRENT, Session
+
+Tensor = torch.Tensor
+Gradients = tuple[Tensor, Tensor, Tensor]
+DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+def backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    d_out: Tensor,
+    d_lse: Tensor,
+    causal: bool,
+    scale: float | None,
+) -> Gradients:
+    """(dq, dk, dv), of the types and shapes of q, k and v, contiguous.
+
+    `out` and `lse` are what `attention` returned for q, k and v; `d_out` and `d_lse` their
+    gradients. Rows that see no key, and keys that no row sees, have gradients of exactly 0. Raises
+    `Fa4genError`: FA0804, FA0805 for a device or problem without kernels, FA081x, FA07xx.
+    """
+    check_shapes(tuple(q.shape), tuple(k.shape), tuple(v.shape))
+    number = scale_of(scale, q.shape[3])
+    facts = launch.device_of_tensor(q)
+    dq, dk, dv = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (q, k, v))
+    if not (q.numel() and k.numel()):
+        return dq.zero_(), dk.zero_(), dv.zero_()
+    if q.shape[2] > GRID_LIMIT:
+        raise error("FA0809", f"{q.shape[2]} heads, the backward takes up to {GRID_LIMIT}")
+    kernel = _kernel(CURRENT.get(), q, v, causal, facts)
+    q, k, v, out, d_out = (tma_view(t.detach()) for t in (q, k, v, out, d_out.to(q.dtype)))
+    given = (q, k, v, out, d_out, lse.detach(), d_lse.detach().float())
+    step = max(1, GRID_LIMIT // q.shape[2])  # batches in one launch: grids end at 65535
+    elsewhere = kernel.device >= 0 and torch.cuda.current_device() != kernel.device
+    with torch.cuda.device(kernel.device) if elsewhere else nullcontext():
+        for first in range(0, q.shape[0], step):
+            part = slice(first, first + step)
+            made = tuple(t[part] for t in (*given, dq, dk, dv))
+            kernel.function(*made, *_workspaces(made[0]), number, kernel.num_sms)
+    return dq, dk, dv
+
+
+def _workspaces(q: Tensor) -> tuple[Tensor, ...]:
+    """Row values and float32 sums of dQ, which the kernels write before they read."""
+    batch, length, heads, _ = q.shape
+    rows = (batch, heads, padded_rows(length))
+    lse_rows, delta_rows = (q.new_empty(rows, dtype=torch.float32) for _ in range(2))
+    return lse_rows, delta_rows, q.new_empty(q.shape, dtype=torch.float32)
+
+
+def _kernel(
+    session: Session, q: Tensor, v: Tensor, causal: bool, facts: launch.Device
+) -> launch.Kernel:
+    """The kernel, from the memory of the session, or looked for and put there."""
+    d, dv, device = q.shape[3], v.shape[3], q.get_device()
+    key = ("backward", q.dtype, d, dv, causal, device)
+    kernels = session.kernels  # a new one if layers change meanwhile
+    if key not in kernels:
+        problem = Problem(
+            target=facts.target,
+            dtype=DTYPES[q.dtype],
+            head_dim=d,
+            head_dim_v=dv,
+            causal=causal,
+            kernel="attention_backward",
+        )
+        kernels[key] = session.kernel(problem, device, facts.num_sms)
+    return kernels[key]
