@@ -15,7 +15,14 @@ from fa4gen.ir.features import ordered
 from fa4gen.options import Options
 from fa4gen.runtime import launch
 from fa4gen.runtime.dispatch import find
-from fa4gen.runtime.problem import LIMIT, Problem, check_tensors, scale_of, tma_view
+from fa4gen.runtime.problem import (
+    LIMIT,
+    Problem,
+    check_tensors,
+    refuse_gradients,
+    scale_of,
+    tma_view,
+)
 
 from . import jit
 from .session import CURRENT, DTYPES
@@ -82,6 +89,7 @@ def _checked(query: Any, key: Any, value: Any, enable_gqa: bool) -> tuple[Tensor
         if not isinstance(t, Tensor) or t.dim() != 4:
             found = f"has {t.dim()} dimensions" if isinstance(t, Tensor) else f"is {type(t)}"
             raise error("FA0802", f"`{name}` {found}, expected a tensor of 4", why=TRANSPOSED)
+    refuse_gradients(query=query, key=key, value=value)
     q, k, v = (t.transpose(1, 2) for t in (query, key, value))
     try:
         check_tensors(q, k, v)

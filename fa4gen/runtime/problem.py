@@ -81,6 +81,19 @@ def check_tensors(q: Any, k: Any, v: Any) -> None:
     check_shapes(tuple(q.shape), tuple(k.shape), tuple(v.shape))
 
 
+def refuse_gradients(**tensors: Any) -> None:
+    """Raises FA0807 for a tensor whose gradient is wanted, where there is no backward."""
+    import torch
+
+    for name, t in tensors.items():
+        if t.requires_grad and torch.is_grad_enabled():
+            raise error(
+                "FA0807",
+                f"`{name}` requires a gradient, and there is no backward here yet",
+                fix="call it under `torch.no_grad()`, or pass `.detach()`ed tensors",
+            )
+
+
 def _check_dtypes(q: Any, k: Any, v: Any) -> None:
     known = {f"torch.{DTYPES[n].torch}" for n in IO_DTYPES}
     for name, t in (("q", q), ("k", k), ("v", v)):
