@@ -10,7 +10,14 @@ from fa4gen.ir.features import ordered
 from fa4gen.runtime import launch
 from fa4gen.runtime.extras import Extras, extras_of
 from fa4gen.runtime.launch import GRID_LIMIT
-from fa4gen.runtime.problem import LIMIT, check_flag, check_tensors, scale_of, tma_view
+from fa4gen.runtime.problem import (
+    LIMIT,
+    check_flag,
+    check_tensors,
+    refuse_gradients,
+    scale_of,
+    tma_view,
+)
 from fa4gen.runtime.splits import MOST_SPLITS, TILE_ROWS, packs, splits_of
 
 from .session import CURRENT, kernel_of
@@ -48,6 +55,7 @@ def attend(
     if v.shape[0] != k.shape[0]:
         raise error("FA0802", f"`v` has batch {v.shape[0]}, `k` {k.shape[0]}")
     check_tensors(q[:1], k[:1], v[:1])
+    refuse_gradients(q=q, k=k, v=v)
     lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_k": seqused_k}
     batch = _batch(q, k, lengths)
     sequences = q if cu_seqlens_q is None else q.expand(batch, *q.shape[1:])

@@ -92,6 +92,15 @@ def test_what_has_no_gradient_yet_is_refused(more: dict[str, Any]) -> None:
 
 
 @pytest.mark.usefixtures("kernels")
+def test_sequences_of_their_own_lengths_are_refused() -> None:
+    q, k, v = tensors(1, 4, 4)
+    ends = torch.tensor([0, 4], dtype=torch.int32)
+    more = {"cu_seqlens_q": ends, "cu_seqlens_k": ends}
+    with pytest.raises(Fa4genError, match="FA0807"):
+        fa4gen.flash_attn_varlen_func(q[0], k[0], v[0], **more)
+
+
+@pytest.mark.usefixtures("kernels")
 def test_an_order_of_sums_is_refused_where_it_matters() -> None:
     q, k, v = tensors(1, 4, 6)
     with pytest.raises(Fa4genError, match=r"FA0809.*deterministic"):
