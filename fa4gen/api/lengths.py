@@ -87,6 +87,8 @@ def attend(
     features = ordered((*extras.features, *(name for name, is_on in on.items() if is_on)))
     kernel = kernel_of(CURRENT.get(), q, v, causal, features, facts)
     q, k, v = (tma_view(t.detach()) for t in (q, k, v))
+    if seqused_k is not None and cu_seqlens_k is None:
+        v = _one_sequence(v)
     given: list[Any] = [t for t in lengths.values() if t is not None]
     if splits > 1:
         rows = splits * q.shape[0]
@@ -97,6 +99,20 @@ def attend(
     with torch.cuda.device(q.device) if q.is_cuda else nullcontext():
         kernel.function(q, k, v, out, lse, number, kernel.num_sms, *values)
     return out, lse
+
+
+def _one_sequence(v: Tensor) -> Tensor:
+    """V with whole rows from one batch to the next, as kernels with `seqused_k` take it."""
+    if v.shape[0] > 1 and v.stride(0) % v.stride(1):
+        v = tma_view(v.clone(memory_format=torch.contiguous_format))
+    rows = v.shape[0] * (v.stride(0) // v.stride(1))
+    if rows >= LIMIT:
+        raise error(
+            "FA0802",
+            f"`v` spans {rows} rows, expected less than {LIMIT}",
+            fix="give fewer sequences",
+        )
+    return v
 
 
 def _splits(

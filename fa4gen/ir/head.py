@@ -19,15 +19,15 @@ class TensorMap:
     cols: int
     swizzle: str  # '128', '64', '32'
     packed: bool = False  # a box holds whole queries of `pack` heads: `pack * queries` rows
-    bounded: bool = False  # sequences end before the tensor does
+    ends: str = ""  # 'ending' (to write), 'ended' (to read): sequences end before the tensor does
 
     @property
     def text(self) -> str:
         """The call that makes it, in the host function."""
         swizzle = f"cuda.TensorMapSwizzle.s{self.swizzle}b"
-        kind = "bounded" if self.bounded else "tensor"
+        kind = self.ends or "tensor"
         if self.packed:
-            kind = "packed_bounded" if self.bounded else "packed"
+            kind = f"packed_{self.ends}" if self.ends else "packed"
             return f"{kind}_map({self.tensor}, pack, queries, {self.cols}, {swizzle})"
         return f"{kind}_map({self.tensor}, {self.rows}, {self.cols}, {swizzle})"
 

@@ -31,7 +31,8 @@ Execute = Callable[..., Report]
 @pytest.fixture
 def execute() -> Execute:
     """`execute(body, a, b, ...)` runs `body`; %rd0, %rd1, ... are the addresses of the arrays, or
-    the windows of tensor maps (128 bytes given as `maps`). %r0 is shared memory, %r1 the thread."""
+    the windows of tensor maps (128 bytes given as `maps`; then `known` says which arrays may be
+    touched, if any does). %r0 is shared memory, %r1 the thread."""
 
     def run(
         body: str,
@@ -47,6 +48,7 @@ def execute() -> Execute:
         races: bool = True,
         processes: int = 1,
         initialised: bool = True,
+        known: Sequence[np.ndarray] = (),
     ) -> Report:
         params = [f".param .u64 a{i}" for i in range(len(arrays))]
         params += [f".param .align 64 .b8 m{i}[128]" for i in range(len(maps))]
@@ -68,7 +70,7 @@ def execute() -> Execute:
             params=given,
             memory=[(a.ctypes.data, a.nbytes, f"a{i}", initialised) for i, a in enumerate(arrays)]
             if not maps
-            else (),
+            else [(a.ctypes.data, a.nbytes, "known", True) for a in known],
             seed=seed,
             perturb=perturb,
             races=races,

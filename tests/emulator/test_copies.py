@@ -181,6 +181,32 @@ def test_an_unknown_map_is_a_fault(execute) -> None:
     assert [f.kind for f in report.faults] == ["illegal descriptor"]
 
 
+def test_a_load_needs_its_descriptors_base_in_an_allocation_and_a_store_does_not(execute) -> None:
+    """Ragged descriptors begin before their tensor; on an H200 loads through them fault."""
+    everything = np.zeros((24, 8), np.float32)
+    own = everything[8:16]
+    maps = [tensor_map(everything, (8, 8), kind="f32")]
+    load = (
+        INIT
+        + "@%p0 mbarrier.arrive.expect_tx.shared.b64 %rd9, [%r0], 256;\n"
+        + "@%p0 cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes"
+        + " [%r0+1024], [%rd0, {0, 8}], [%r0];\n"
+        + WAIT
+    )
+    store = (
+        "mov.b32 %r9, 0; shl.b32 %r8, %r1, 3; add.s32 %r8, %r8, %r0;\n"
+        "st.shared.v2.b32 [%r8+1024], {%r9, %r9};\n"
+        "fence.proxy.async.shared::cta; bar.sync 0; setp.eq.b32 %p0, %r1, 0;\n"
+        "@%p0 cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
+        " [%rd0, {0, 8}], [%r0+1024];\n"
+        "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;\n"
+    )
+    assert [f.kind for f in execute(load, maps=maps, known=[own]).faults] == ["out of bounds"]
+    assert not execute(load, maps=maps, known=[everything]).faulty
+    stored = execute(store, maps=maps, known=[own])
+    assert not stored.faulty, stored
+
+
 def test_a_small_copy_reads_what_it_is_told_and_zeroes_the_rest(execute) -> None:
     source, out = np.arange(128, dtype=np.uint32) + 7, np.zeros(128, np.uint32)
     body = (

@@ -7,6 +7,7 @@ from cutlass import Int32, Int64
 from cutlass.cute.runtime import make_fake_tensor
 
 LOG2_E = 1.4426950408889634
+LONG = 2**30  # rows: more than any sequence of keys with bounds of its own
 L2_BYTES = 50 * 1024 * 1024  # of K and V that stay in L2 while their queries are worked through
 
 
@@ -34,29 +35,28 @@ def packed_map(t, pack, queries, cols, swizzle):
     )
 
 
-def bounded_map(t, rows, cols, swizzle):
-    """The same for sequences that end before the tensor does: TMA dimensions (column, row, head,
-    end, batch), where `end` steps by rows too.
+def ending_map(t, rows, cols, swizzle):
+    """For stores to sequences, in a batch of one, that end before the tensor does: TMA dimensions
+    (column, row, head, end), where `end` steps by rows too.
 
     With S rows in the tensor, row i of a sequence that ends before row `end` and has n rows is at
-    (S - n + i, end): what lies behind the sequence is outside of the first S rows, and so filled
-    with zeros, or not written. The base is S rows before the tensor to make up for it.
+    (S - n + i, end): what lies behind the sequence is outside of the first S rows, and so not
+    written. The base is S rows before the tensor to make up for it. Loads take no such descriptor:
+    on an H200 they fault where the base lies outside of all allocations (measured).
     """
-    batch, length, heads, width = t.shape
-    by_batch, by_row, by_head, _ = t.stride
+    _, length, heads, width = t.shape
+    _, by_row, by_head, _ = t.stride
     view = cute.make_tensor(
         t.iterator - length * by_row,
-        cute.make_layout(
-            (batch, length, heads, width, length + 1), stride=(by_batch, by_row, by_head, 1, by_row)
-        ),
+        cute.make_layout((length + 1, length, heads, width), stride=(by_row, by_row, by_head, 1)),
     )
     return cuda.create_tensor_map_tiled_from_view(
-        view, box_dims=(1, rows, 1, cols, 1), stride_order=(3, 1, 2, 4, 0), swizzle=swizzle
+        view, box_dims=(1, rows, 1, cols), stride_order=(3, 1, 2, 0), swizzle=swizzle
     )
 
 
-def packed_bounded_map(t, pack, queries, cols, swizzle):
-    """Both, in a batch of one: TMA dimensions (column, head of the group, row, group, end)."""
+def packed_ending_map(t, pack, queries, cols, swizzle):
+    """The same for groups of heads: TMA dimensions (column, head of the group, row, group, end)."""
     _, length, heads, width = t.shape
     _, by_row, by_head, _ = t.stride
     view = cute.make_tensor(
@@ -68,6 +68,27 @@ def packed_bounded_map(t, pack, queries, cols, swizzle):
     )
     return cuda.create_tensor_map_tiled_from_view(
         view, box_dims=(1, queries, 1, pack, cols), stride_order=(4, 3, 1, 2, 0), swizzle=swizzle
+    )
+
+
+def ended_map(t, rows, cols, swizzle):
+    """For loads from sequences that end before the tensor does: TMA dimensions (column, row, head,
+    end, LONG). Row i of n is at (LONG - n + i, end, LONG): what lies behind comes as zeros.
+
+    The last dimension takes back the LONG rows: LONG steps of 2^34 elements are 0 modulo 2^64 bytes
+    (as in triton_kernels' ragged descriptors). Rows of all batches count as one long sequence.
+    """
+    _, _, heads, width = t.shape
+    _, by_row, by_head, _ = t.stride
+    view = cute.make_tensor(
+        t.iterator,
+        cute.make_layout(
+            (LONG + 1, 2 * LONG - 1, LONG, heads, width),
+            stride=(2**34 - by_row, by_row, by_row, by_head, 1),
+        ),
+    )
+    return cuda.create_tensor_map_tiled_from_view(
+        view, box_dims=(1, 1, rows, 1, cols), stride_order=(4, 2, 3, 1, 0), swizzle=swizzle
     )
 
 

@@ -1,8 +1,10 @@
 """Where the rows of a tile lie: in tensors of one length, or between bounds that memory holds.
 
-A sequence of its own bounds is read and written through a TMA descriptor that ends where it ends
-(`bounded_map`): what lies behind comes as zeros, and is never written. So no tile sees or touches
-a neighbour's rows, whatever they hold.
+What lies behind a sequence may be anything, a neighbour's rows or NaN. O is written, and V read,
+through TMA descriptors that end where the sequence does (`ending_map`, `ended_map`): rows behind it
+are not written, and come as zeros, since a probability of 0 times a NaN would be one. Rows of Q
+behind it make rows that nobody stores, and scores of keys behind it are masked: both are read as
+they lie.
 """
 
 from fa4gen.ir.program import Define
@@ -18,12 +20,18 @@ def own_ends(schedule: Schedule, side: str) -> bool:
     return bool(ENDS[side] & schedule.features)
 
 
-def key_coordinates(schedule: Schedule, column: str, row: str) -> tuple[str, ...]:
+def ended(schedule: Schedule, *, values: bool) -> str:
+    """The kind of descriptor that K or V is read through (`ir.head.TensorMap.ends`)."""
+    return "ended" if values and own_ends(schedule, "k") else ""
+
+
+def key_coordinates(schedule: Schedule, column: str, row: str, *, values: bool) -> tuple[str, ...]:
     """TMA coordinates of a box of K or V whose first row is `row` of the sequence."""
-    if not own_ends(schedule, "k"):
-        return (column, row, "head_kv", "batch")
-    batch = "0" if "varlen_k" in schedule.features else "batch"
-    return (column, f"k_skip + {row}", "head_kv", "k_end", batch)
+    if ended(schedule, values=values):
+        return (column, f"v_skip + {row}", "head_kv", "v_end", "LONG")
+    if "varlen_k" in schedule.features:
+        return (column, f"k_start + {row}", "head_kv", "0")
+    return (column, row, "head_kv", "batch")
 
 
 def extents(schedule: Schedule) -> tuple[tuple[str, str], ...]:
@@ -34,7 +42,11 @@ def extents(schedule: Schedule) -> tuple[tuple[str, str], ...]:
     return (
         ("rows_q" if own_q else "seqlen_q", "q.shape[1]"),
         ("rows_k" if own_k else "seqlen_k", "k.shape[1]"),
+        *(() if "varlen_k" in schedule.features or not own_ends(schedule, "k") else (_V_ROWS,)),
     )
+
+
+_V_ROWS = ("v_rows", "Int32(v.stride[0] // v.stride[1])")  # from one batch of V to the next
 
 
 def tile_lengths(schedule: Schedule, rows: str) -> tuple[Define, ...]:
@@ -50,13 +62,13 @@ def _of_queries(schedule: Schedule, rows: str) -> list[tuple[str, str]]:
     return [
         ("batch, m_block", f"tile_of_sequence(cu_seqlens_q, m_block, {rows})"),
         ("q_start, seqlen_q", "sequence(cu_seqlens_q, batch)"),
-        ("q_skip, q_end", "rows_q - seqlen_q, q_start + seqlen_q"),
+        ("o_skip, o_end", "rows_q - seqlen_q, q_start + seqlen_q"),
     ]
 
 
 def _of_keys(schedule: Schedule, rows: str) -> list[tuple[str, str]]:
     """A tile without rows visits no keys."""
-    start, length, found = "Int32(0)", "rows_k", []
+    start, length, found = "batch * v_rows", "rows_k", []
     if "varlen_k" in schedule.features:
         found.append(("k_start, keys", "sequence(cu_seqlens_k, batch)"))
         start, length = "k_start", "keys"
@@ -67,7 +79,7 @@ def _of_keys(schedule: Schedule, rows: str) -> list[tuple[str, str]]:
     if length != "rows_k":
         found.append(("seqlen_k", length))
     if own_ends(schedule, "k"):
-        found.append(("k_skip, k_end", f"rows_k - seqlen_k, {start} + seqlen_k"))
+        found.append(("v_skip, v_end", f"LONG - seqlen_k, {start} + seqlen_k"))
     return found
 
 

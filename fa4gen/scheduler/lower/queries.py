@@ -47,13 +47,17 @@ class Queries:
             return f"m_block * {self.of_tile} + {instance * self.rows}"
         return f"m_block * {self.of_tile} + {instance} * {self.of_instance}"
 
-    def coordinates(self, column: str, row: str, head: str = "head") -> tuple[str, ...]:
-        """TMA coordinates of a box of Q or O."""
-        first = (column, "0") if self.packed else (column,)
+    def coordinates(self, column: str, row: str) -> tuple[str, ...]:
+        """TMA coordinates of a box of Q."""
+        place = (f"q_start + {row}", "head", "0") if self.varlen else (row, "head", "batch")
+        return (column, "0", *place) if self.packed else (column, *place)
+
+    def out_coordinates(self, column: str, row: str) -> tuple[str, ...]:
+        """TMA coordinates of a box of O, which ends where the sequence does."""
         if not self.varlen:
-            return (*first, row, head, "batch")
-        behind = (head, "q_end") if self.packed else (head, "q_end", "0")
-        return (*first, f"q_skip + {row}", *behind)
+            return self.coordinates(column, row)
+        place = (f"o_skip + {row}", "head", "o_end")
+        return (column, "0", *place) if self.packed else (column, *place)
 
     def armed(self, row_bytes: int) -> str:
         """Bytes that boxes bring, for `row_bytes` of them a row; '' if they fill their tiles."""

@@ -31,7 +31,7 @@ from fa4gen.ir.schedule import Buffer, Operation, Role, Schedule, Space
 from .blocks import WINDOW, block_index, limit, limits, masked, visited
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
-from .lengths import batches, extents, key_coordinates, out_of, own_ends, partial, tile_lengths
+from .lengths import batches, ended, extents, key_coordinates, out_of, partial, tile_lengths
 from .modifiers import asked, call_of, captured, changed
 from .queries import Queries, queries
 from .regions import Storage, accesses
@@ -216,10 +216,12 @@ class Sm100:
             row = at.first(o.instance if isinstance(o.instance, int) else 0)
             armed = at.armed(boxes.count * boxes.width * 2)
 
+        values = item == self._product(fresh=False).b
+
         def place(column: str) -> tuple[str, ...]:
             if o.level == "tile":
                 return at.coordinates(column, row)
-            return key_coordinates(self.schedule, column, row)
+            return key_coordinates(self.schedule, column, row, values=values)
 
         return TmaLoad(
             operation=o.operation.name,
@@ -457,7 +459,7 @@ class Sm100:
             boxes=tuple(
                 Box(
                     smem=f"{base} + {n * boxes.elements}",
-                    coords=at.coordinates(str(n * boxes.width), at.first(str(offset))),
+                    coords=at.out_coordinates(str(n * boxes.width), at.first(str(offset))),
                 )
                 for n in range(boxes.count)
             ),
@@ -607,10 +609,10 @@ class Sm100:
             maps=(
                 _query_map(str(qk.a), self._boxes(qk.a), at),
                 *(
-                    replace(_tensor_map(str(i), self._boxes(i)), bounded=own_ends(s, "k"))
+                    replace(_tensor_map(str(i), self._boxes(i)), ends=ended(s, values=i == pv.b))
                     for i in (qk.b, pv.b)
                 ),
-                *(_query_map("o", self._out_boxes(), at) for _ in (() if split(s) else (1,))),
+                *(_out_map(self._out_boxes(), at) for _ in (() if split(s) else (1,))),
             ),
             first=at.host(),
             parameters=(*parameters(s), *at.parameters()),
@@ -633,7 +635,11 @@ class Sm100:
 
 
 def _query_map(tensor: str, boxes: Boxes, at: Queries) -> TensorMap:
-    return replace(_tensor_map(tensor, boxes), packed=at.packed, bounded=at.varlen)
+    return replace(_tensor_map(tensor, boxes), packed=at.packed)
+
+
+def _out_map(boxes: Boxes, at: Queries) -> TensorMap:
+    return replace(_query_map("o", boxes, at), ends="ending" if at.varlen else "")
 
 
 def _tensor_map(tensor: str, boxes: Boxes) -> TensorMap:

@@ -27,7 +27,7 @@ from fa4gen.ir.schedule import Operation, Role, Schedule
 from .blocks import WINDOW, block_index, limit, limits, masked, visited
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
-from .lengths import batches, extents, key_coordinates, out_of, own_ends, partial, tile_lengths
+from .lengths import batches, ended, extents, key_coordinates, out_of, partial, tile_lengths
 from .modifiers import asked, call_of, captured, changed
 from .queries import Queries, queries
 from .regions import Storage, accesses
@@ -238,7 +238,9 @@ class Sm90:
             copies = tuple(
                 Box(
                     smem=f"{base} + {n * boxes.elements}",
-                    coords=key_coordinates(self.schedule, str(n * boxes.width), row),
+                    coords=key_coordinates(
+                        self.schedule, str(n * boxes.width), row, values=item == "v"
+                    ),
                 )
                 for n in range(boxes.count)
             )
@@ -373,7 +375,7 @@ class Sm90:
         copies = tuple(
             Box(
                 smem=f"{self._out()} + {n * boxes.elements} + own * {rows * boxes.width}",
-                coords=self._queries().coordinates(
+                coords=self._queries().out_coordinates(
                     str(n * boxes.width), self._queries().first("own")
                 ),
             )
@@ -543,9 +545,12 @@ class Sm90:
             functions=("combine",) if split(s) else (),
             maps=(
                 _query_map("q", self._boxes("q"), at),
-                *(replace(_tensor_map(i, self._boxes(i)), bounded=own_ends(s, "k")) for i in "kv"),
                 *(
-                    _query_map("o", replace(self._out_boxes(), rows=own), at)
+                    replace(_tensor_map(i, self._boxes(i)), ends=ended(s, values=i == "v"))
+                    for i in "kv"
+                ),
+                *(
+                    _out_map(replace(self._out_boxes(), rows=own), at)
                     for _ in (() if split(s) else (1,))
                 ),
             ),
@@ -594,8 +599,12 @@ def _tensor(dtype: str, rows: int, columns: int, stages: int = 0) -> str:
 
 
 def _query_map(tensor: str, boxes: Boxes, at: Queries) -> TensorMap:
-    made = replace(_tensor_map(tensor, boxes), bounded=at.varlen)
+    made = _tensor_map(tensor, boxes)
     return replace(made, rows=at.rows, packed=True) if at.packed else made
+
+
+def _out_map(boxes: Boxes, at: Queries) -> TensorMap:
+    return replace(_query_map("o", boxes, at), ends="ending" if at.varlen else "")
 
 
 def _tensor_map(tensor: str, boxes: Boxes) -> TensorMap:
