@@ -42,7 +42,8 @@ def ending_map(t, rows, cols, swizzle):
     With S rows in the tensor, row i of a sequence that ends before row `end` and has n rows is at
     (S - n + i, end): what lies behind the sequence is outside of the first S rows, and so not
     written. The base is S rows before the tensor to make up for it. Loads take no such descriptor:
-    on an H200 they fault where the base lies outside of all allocations (measured).
+    on an H200 they fault where the base lies in no allocation (seen), which stores do not
+    (Dao-AILab/quack, AI/ragged_tma_ptr_shift_finding.md).
     """
     _, length, heads, width = t.shape
     _, by_row, by_head, _ = t.stride

@@ -104,8 +104,8 @@ static int walk(Walk* k) {
   u32 pitch = m->box[0] * (u32)m->z, lin = k->dst;
   i64 first = a->coord[0] < 0 ? 0 : a->coord[0], last = a->coord[0] + m->box[0];
   if (last > m->dim[0]) last = m->dim[0];
-  /* loads fault where the descriptor's own base lies in no allocation, stores do not (measured on an
-     H200 through ragged descriptors with a base shifted before their tensor) */
+  /* loads fault where the descriptor's own base lies in no allocation (seen on an H200), stores do not
+     (Dao-AILab/quack, AI/ragged_tma_ptr_shift_finding.md) */
   if (!k->store && !global_at(k->c, a->warp, (u64)(uintptr_t)m->base, 1, a->lane, a->pc, 3)) return 0;
   for (u32 e = 0; e < m->box[4]; e++)
     for (u32 d = 0; d < m->box[3]; d++)
