@@ -58,7 +58,7 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "pytorch/torchtitan#3893": (
         "a replayed graph uses old sequence lengths",
         (
-            "runtime/test_reported.py::test_lengths_of_packed_sequences_are_refused_until_they_exist",
+            "runtime/test_reported.py::test_a_launch_again_reads_the_lengths_that_are_there_then",
         ),
     ),
     "Dao-AILab/flash-attention#1793, #1782": (
@@ -101,7 +101,8 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Dao-AILab/flash-attention#2763, #2862, #2391": (
         "tiles beyond the last sequence read past the lengths",
         (
-            "runtime/test_reported.py::test_lengths_of_packed_sequences_are_refused_until_they_exist",
+            "test_varlen.py::test_packed_sequences_of_any_length_and_none",
+            "test_varlen.py::test_packed_sequences_with_packed_heads_in_splits",
         ),
     ),
     "Dao-AILab/flash-attention#2461": (
@@ -144,11 +145,31 @@ def test_every_reported_fault_has_tests_that_exist(source: str) -> None:
         assert name in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}, test
 
 
-def test_lengths_of_packed_sequences_are_refused_until_they_exist() -> None:
-    q = torch.zeros(8, 2, 64, dtype=torch.bfloat16)
-    lengths = torch.tensor([0, 3, 8], dtype=torch.int32)
-    with pytest.raises(Fa4genError, match="FA0809"):
-        fa4gen.flash_attn_varlen_func(q, q, q, cu_seqlens_q=lengths, cu_seqlens_k=lengths)
+def test_a_launch_again_reads_the_lengths_that_are_there_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a graph records is the launch with its arguments; lengths change in place between."""
+    recorded: list[Any] = []
+    with on_cpu(monkeypatch):
+        real = launch.load_function
+
+        def load(path: Any, options: Any) -> Any:
+            function = real(path, options)
+            return lambda *arguments: recorded.append((function, arguments))
+
+        monkeypatch.setattr(launch, "load_function", load)
+        q, k, v = (torch.randn(9, 2, 64).bfloat16() for _ in range(3))
+        ends = torch.tensor([0, 3, 9], dtype=torch.int32)
+        out, _ = fa4gen.flash_attn_varlen_func(
+            q, k, v, cu_seqlens_q=ends, cu_seqlens_k=ends, softmax_scale=0.1
+        )
+        for middle in (3, 7, 0):
+            ends[1] = middle
+            for function, arguments in recorded:
+                function(*arguments)
+            for part in (slice(0, middle), slice(middle, 9)):
+                right, _ = reference(q[None, part], k[None, part], v[None, part], False, 0.1)
+                assert torch.allclose(out[part].double(), right[0], atol=1e-2)
 
 
 def test_a_target_without_kernels_is_told_what_has_some(tmp_path: Path) -> None:
