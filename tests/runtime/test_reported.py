@@ -57,9 +57,7 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "pytorch/torchtitan#3893": (
         "a replayed graph uses old sequence lengths",
-        (
-            "runtime/test_reported.py::test_a_launch_again_reads_the_lengths_that_are_there_then",
-        ),
+        ("runtime/test_reported.py::test_a_launch_again_reads_the_lengths_that_are_there_then",),
     ),
     "Dao-AILab/flash-attention#1793, #1782": (
         "wrong values on a GPU that is not current",
