@@ -2,29 +2,23 @@
 
     python bench/emulator_own.py [SCHEDULE[:key=value|:variant]...] [--seeds 0,1,2] [--json FILE]
 
-Without names: every shipped schedule, full and causal, in bf16. Each is built (or taken from the
-cache) and run over lengths 1, 127, 128, 129, 300, 513 of queries and keys, with grouped heads, and
-with fewer multiprocessors than tiles, so that persistent CTAs come round. Exit code 0: all values
-right, no race, no hang, no other fault; 1: not.
+Without names: every shipped schedule, forward and backward, full and causal, in bf16. Each is built
+(or taken from the cache) and run over lengths 1, 127, 128, 129, 300, 513 of queries and keys, with
+grouped heads, and with fewer multiprocessors than tiles, so that persistent CTAs come round. A
+schedule over lists of blocks is given lists of half of them. Exit code 0: all values right, no race,
+no hang, no other fault; 1: not.
 """
 
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
-import torch
-from emulator_peers import describe, environment, seen, summary, tail
+from emulator_peers import describe, environment, seen, summary
 
-from fa4gen import driver
-from fa4gen.emit.render import render
-from fa4gen.emulator.api import Emulator
-from fa4gen.emulator.attention import AttentionProblem, judge_forward, make_inputs
-from fa4gen.options import Options
-from fa4gen.runtime.compile import Compiled, Request, compile_cached
+from fa4gen.dsl import load
+from fa4gen.emulate import emulate
 
 ROOT = Path(__file__).parents[1]
 PAIRS = (
@@ -34,62 +28,36 @@ PAIRS = (
 
 
 def shipped() -> list[str]:
-    """Every schedule of the project, full and causal."""
-    files = sorted((ROOT / "schedules").glob("*.yaml"))
-    return [f"{f.stem}{mask}" for f in files for mask in ("", ":causal=true")]
-
-
-def build(request: str) -> tuple[driver.Checked, Compiled]:
-    """The checked schedule, and what was compiled from it."""
-    name, *rest = request.split(":")
-    settings = dict(part.split("=", 1) for part in rest if "=" in part)
-    variant = next((part for part in rest if "=" not in part), None)
-    checked = driver.check(ROOT / "schedules" / f"{name}.yaml", settings=settings, variant=variant)
-    source = render(checked.program)
-    made = compile_cached(
-        Request(name=checked.schedule.name, target=checked.schedule.target, text=source.text),
-        Options.from_environment(),
-    )
-    return checked, made
+    """Every schedule of the project, with every mask it serves."""
+    found = []
+    for file in sorted((ROOT / "schedules").glob("*.yaml")):
+        masks = load(file).serves["causal"]
+        found += [f"{file.stem}:causal={str(mask).lower()}" for mask in masks]
+    return found
 
 
 def runs(
     request: str, seeds: list[int], pairs: list[tuple[int, int]]
 ) -> Iterator[dict[str, object]]:
     """One row for each seed and pair of lengths."""
-    checked, made = build(request)
-    schedule = checked.schedule
+    name, *rest = request.split(":")
+    settings = dict(part.split("=", 1) for part in rest if "=" in part)
+    variant = next((part for part in rest if "=" not in part), None)
     for seed in seeds:
-        emulator = Emulator(target=schedule.target, seed=seed)
-        fwd = emulator.load(made.shared_object, ptx=[made.ptx])["fwd"]
         for sq, sk in pairs:
-            p = AttentionProblem(
+            got = emulate(
+                ROOT / "schedules" / f"{name}.yaml",
+                settings=settings,
+                variant=variant,
                 batch=2 if sq < 200 else 1,
                 heads=2,
                 heads_kv=1,
                 seqlen_q=sq,
                 seqlen_k=sk,
-                head_dim=schedule.head_dim,
-                head_dim_v=schedule.head_dim_v,
-                causal=schedule.causal,
-                dtype={"bf16": "bfloat16", "fp16": "float16"}[schedule.dtype],
+                seed=seed,
             )
-            x = make_inputs(p, seed)
-            out = torch.full_like(x.q, float("nan"))
-            lse = torch.full((p.batch, p.heads, sq), float("nan"))
-            started = time.perf_counter()
-            report = fwd(x.q, x.k, x.v, out, lse, *tail("own", schedule.target, p))
-            verdicts = judge_forward(p, x, out, lse)
-            yield {
-                "kernel": request,
-                "seed": seed,
-                "problem": asdict(p),
-                "seconds": round(time.perf_counter() - started, 3),
-                "warp_instructions": report.warp_instructions,
-                "first_faults": seen(report)[:3],
-                "verdicts": [asdict(v) for v in verdicts],
-                "ok": not report.faulty and all(v.right for v in verdicts),
-            }
+            row = got.as_dict()
+            yield {"kernel": request, **row, "first_faults": seen(got.report)[:3]}
 
 
 def main() -> int:
@@ -120,9 +88,9 @@ def main() -> int:
             flush=True,
         )
         rows += done
-    if args.json:
-        result = {"environment": environment(), "kernels": summary(rows)}
-        args.json.write_text(json.dumps(result, indent=1) + "\n")
+        if args.json:
+            result = {"environment": environment(), "kernels": summary(rows)}
+            args.json.write_text(json.dumps(result, indent=1) + "\n")
     return 0 if rows and all(r["ok"] for r in rows) else 1
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fa4gen.diag import error
 from fa4gen.emulator import Emulator
@@ -21,6 +22,7 @@ from fa4gen.emulator.attention import (
     exact_forward,
     judge_backward,
     judge_forward,
+    listed,
     make_inputs,
     sinks,
     slopes,
@@ -28,6 +30,9 @@ from fa4gen.emulator.attention import (
 from fa4gen.emulator.report import Fault, Report
 from fa4gen.ir.features import OPEN
 from fa4gen.ir.geometry import padded_rows
+
+if TYPE_CHECKING:
+    import torch
 
 SOFTCAP = 30.0  # where `--set softcap=true` says no more
 Progress = Callable[[int, int], None]  # CTAs done, CTAs in all
@@ -114,7 +119,7 @@ def emulate(
     `window` (left, right; None: open), `softcap` and several `splits` turn these features on.
     With `alibi` and `sinks`, values are made up (see `emulator.attention`). `lengths_q`,
     `lengths_k`: packed sequences (they decide batch and length); `used_k`: keys of each that are
-    there.
+    there. A schedule over lists of blocks is given lists of half of them.
     Raises `Fa4genError` for a schedule that is refused and for sizes that make no problem.
     """
     import torch
@@ -157,6 +162,7 @@ def emulate(
         lengths_q=lengths_q,
         lengths_k=lengths_k,
         used_k=used_k,
+        blocks=schedule.tile() if "block_list" in schedule.features else None,
         dtype={"bf16": "bfloat16", "fp16": "float16"}[schedule.dtype],
     )
     emulator = Emulator(
@@ -197,6 +203,17 @@ def feature_values(problem: AttentionProblem) -> list[object]:
             found.append(torch.tensor((0, *accumulate(lengths)), dtype=torch.int32))
     if problem.used_k:
         found.append(torch.tensor(problem.used_k, dtype=torch.int32))
+    return found if problem.blocks is None else [*found, *block_lists(problem)]
+
+
+def block_lists(problem: AttentionProblem) -> "list[torch.Tensor]":
+    """Counts and numbers of the blocks that are masked, then of those that are seen whole, in int32:
+    (batch, heads, blocks of queries), (batch, heads, blocks of queries, blocks of keys)."""
+    found = []
+    for kind in (1, 2):
+        chosen = listed(problem) == kind
+        indices = chosen.byte().argsort(dim=-1, descending=True, stable=True)
+        found += [chosen.sum(-1).int(), indices.int()]
     return found
 
 

@@ -95,9 +95,7 @@ def tile_of(candidate: Candidate, problem: Problem, options: Options) -> tuple[i
         from fa4gen.dsl import load_with_sources
 
         schedule, sources = load_with_sources(candidate.origin, settings=problem.settings())
-        (product,) = (o for o in schedule.operations if o.a and o.writes)
-        rows = schedule.buffer_of(product.a or "").tile[0] * schedule.index.count
-        return {"tile": [rows, schedule.buffer_of(product.b or "").tile[0]]}, sources
+        return {"tile": schedule.tile()}, sources
 
     made = _kept("tile", Path(candidate.origin), problem.settings(), make, options)
     rows, keys = made["tile"]

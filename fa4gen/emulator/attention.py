@@ -31,6 +31,7 @@ class AttentionProblem:
     `softcap`: a bound of the scores, 0: none. `alibi`, `sinks`: with `slopes` and `sinks` of these.
     `lengths_q`, `lengths_k`: sequences of these lengths lie one behind the other in a batch of one,
     and `seqlen_q`, `seqlen_k` are the sums. `used_k`: how many keys of each sequence are there.
+    `blocks`: a tile of these (queries, keys) sees what `listed` lists for it.
     `member`: which sequence of a batch this is, where it stands for one.
     """
 
@@ -49,6 +50,7 @@ class AttentionProblem:
     lengths_q: tuple[int, ...] | None = None
     lengths_k: tuple[int, ...] | None = None
     used_k: tuple[int, ...] | None = None
+    blocks: tuple[int, int] | None = None
     member: int = 0
     dtype: str = "bfloat16"
     spread: float = 1.0
@@ -210,7 +212,8 @@ def modified(problem: AttentionProblem, scores: "torch.Tensor") -> "torch.Tensor
 
 
 def hidden_keys(problem: AttentionProblem) -> "torch.Tensor":
-    """(seqlen_q, seqlen_k): which keys a query does not see; masks are aligned bottom-right."""
+    """(seqlen_q, seqlen_k), with lists (batch, heads, seqlen_q, seqlen_k): which keys a query does
+    not see; masks are aligned bottom-right."""
     import torch
 
     left, right = problem.window or (None, None)
@@ -220,7 +223,35 @@ def hidden_keys(problem: AttentionProblem) -> "torch.Tensor":
     hidden = torch.zeros_like(distance, dtype=torch.bool)
     if left is not None:
         hidden |= distance < -left
-    return hidden if right is None else hidden | (distance > right)
+    if right is not None:
+        hidden |= distance > right
+    if problem.blocks is None:
+        return hidden
+    rows, keys = (
+        n.repeat_interleave(s) for n, s in zip(_grid(problem), problem.blocks, strict=True)
+    )
+    seen = listed(problem)[:, :, rows[: problem.seqlen_q]][..., keys[: problem.seqlen_k]] > 0
+    return hidden | ~seen
+
+
+def listed(problem: AttentionProblem) -> "torch.Tensor":
+    """Which blocks of keys are listed for a block of queries: 0 not, 1 masked, 2 seen whole.
+    Half of them are; (batch, heads, blocks of queries, blocks of keys), int8."""
+    import torch
+
+    shape = (problem.batch, problem.heads, *(len(n) for n in _grid(problem)))
+    generator = torch.Generator().manual_seed(problem.seqlen_q + problem.seqlen_k)
+    drawn = torch.randint(4, shape, generator=generator, dtype=torch.int8)
+    return (drawn - 1).clamp(min=0)
+
+
+def _grid(problem: AttentionProblem) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Numbers of the blocks of queries, and of keys."""
+    import torch
+
+    assert problem.blocks is not None
+    rows, keys = problem.blocks
+    return torch.arange(-(-problem.seqlen_q // rows)), torch.arange(-(-problem.seqlen_k // keys))
 
 
 def distances(problem: AttentionProblem) -> "torch.Tensor":

@@ -231,6 +231,12 @@ class Schedule:
                 return b
         raise KeyError(item)
 
+    def tile(self) -> tuple[int, int]:
+        """Queries of a forward's CTA tile (of all its instances), and keys of a block."""
+        (product,) = (o for o in self.operations if o.a and o.writes)
+        rows = self.buffer_of(product.a or "").tile[0] * self.index.count
+        return rows, self.buffer_of(product.b or "").tile[0]
+
     def ring_barrier(self, item: str, side: str) -> str:
         """Name of the `full` or `empty` barrier of the ring that holds an item."""
         ring = self.buffer_of(item).name
