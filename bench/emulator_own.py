@@ -5,8 +5,8 @@
 Without names: every shipped schedule, forward and backward, full and causal, in bf16. Each is built
 (or taken from the cache) and run over lengths 1, 127, 128, 129, 300, 513 of queries and keys, with
 grouped heads, and with fewer multiprocessors than tiles, so that persistent CTAs come round. A
-schedule over lists of blocks is given lists of half of them. Exit code 0: all values right, no race,
-no hang, no other fault; 1: not.
+schedule over lists of blocks is given lists of half of them. Exit code 0: all values right, no
+race, no hang, no other fault; 1: not.
 """
 
 import argparse

@@ -24,6 +24,7 @@ from emulator_peers import environment  # noqa: E402
 
 from fa4gen.diag import Fa4genError  # noqa: E402
 from fa4gen.driver import check  # noqa: E402
+from fa4gen.dsl import load  # noqa: E402
 from fa4gen.emulate import emulate  # noqa: E402
 from tests.pipelines.schedule_damage import Mutant, mutants  # noqa: E402
 
@@ -36,6 +37,14 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "fwd_hd64_sm90": {},
         "fwd": {"head_dim": "96", "head_dim_v": "192"},
         "fwd_sm90": {"head_dim": "192", "head_dim_v": "128"},
+        "fwd_lists": {"head_dim": "64", "head_dim_v": "64"},
+        "fwd_lists_sm90": {"head_dim": "64", "head_dim_v": "64"},
+        "bwd_hd128": {},
+        "bwd_hd128_sm90": {},
+        "bwd_hd64": {},
+        "bwd_hd64_sm90": {},
+        "bwd": {"head_dim": "80", "head_dim_v": "40"},
+        "bwd_sm90": {"head_dim": "40", "head_dim_v": "64"},
     }
 )
 LENGTHS = ((1, 1), (129, 300), (300, 129), (257, 513))
@@ -47,7 +56,8 @@ def judge(schedule: str, mutant: Mutant, path: Path, seeds: list[int]) -> dict[s
     path.write_text(mutant.text)
     row: dict[str, object] = {"schedule": schedule, "mutant": mutant.name}
     codes, wrong, runs = set(), [], 0
-    for causal in ("false", "true"):
+    for mask in load(ROOT / "schedules" / f"{schedule}.yaml").serves["causal"]:
+        causal = str(mask).lower()
         try:
             check(path, settings={**SHIPPED[schedule], "causal": causal})
         except Fa4genError as e:

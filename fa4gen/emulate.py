@@ -207,7 +207,7 @@ def feature_values(problem: AttentionProblem) -> list[object]:
 
 
 def block_lists(problem: AttentionProblem) -> "list[torch.Tensor]":
-    """Counts and numbers of the blocks that are masked, then of those that are seen whole, in int32:
+    """Counts and numbers of the blocks that are masked, then of those that are seen whole, int32:
     (batch, heads, blocks of queries), (batch, heads, blocks of queries, blocks of keys)."""
     found = []
     for kind in (1, 2):
