@@ -317,16 +317,23 @@ def _completions(schedule: Schedule) -> Iterator[Diagnostic]:
     """A TMA load completes on one mbarrier; asynchronous units reach no named barrier."""
     kinds = {o.name: KINDS[o.kind] for o in schedule.operations}
     ends = [(b, e) for b in schedule.barriers for alternative in b.after for e in alternative]
+    roles = {o.name: o.role for o in schedule.operations}
+    awaited = {
+        b.name: {roles.get(e.operation) for x in b.before for e in x} for b in schedule.barriers
+    }
     full = {b.ring for b in schedule.barriers if b.ring and b.side == "full"}
     for operation in schedule.operations:
         if kinds[operation.name].unit is not Unit.TMA_LOAD or not operation.role:
             continue
-        guards = [b.name for b, e in ends if e.operation == operation.name]
+        mine = {operation.role}
+        guards = [
+            b.name for b, e in ends if e.operation == operation.name and awaited[b.name] != mine
+        ]
         filled = [b for b in schedule.buffers if set(operation.writes) & set(b.items)]
         guards += [f"the ring `{b.name}`" for b in filled if b.name in full]
         if not guards and not any(_is_ring(schedule, b) for b in filled):
-            title = f"`{operation.name}` completes on an mbarrier, and none comes after it"
-            fix = f"add a barrier with `after: {operation.name}`"
+            title = f"`{operation.name}` completes on an mbarrier, and no role awaits one after it"
+            fix = f"add a barrier with `after: {operation.name}`, before what reads it"
             yield _fault("FA0217", title, operation.span, fix=fix)
         elif len(guards) > 1:
             title = f"`{operation.name}` completes on one mbarrier, not on {' and '.join(guards)}"

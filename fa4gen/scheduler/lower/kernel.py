@@ -162,6 +162,16 @@ def _role(
         out += [s for e in found for s in _statements(e, target, schedule, role, at)]
         return (*out, *at.section_end(found))
 
+    repeat = target.repeat(role)
+    if repeat and events.depth:
+        step = next(s for s in schedule.steps_of(role.name).block if s.ahead)
+        raise error(
+            "FA0602",
+            f"`{step.operation}` runs a block ahead in `{role.name}`, whose blocks are counted "
+            "anew for each head that shares the keys",
+            span=step.span,
+            fix=f"write `{step.operation}` without `+1`: loads run ahead while rings have room",
+        )
     rest = statements("rest")
     start, end = _turn_ends(schedule, role)
     return RoleProgram(
@@ -180,7 +190,7 @@ def _role(
         merge_first=merged,
         first=rest if merged else statements("first"),
         segments=segments(schedule, rest, merged),
-        repeat=target.repeat(role),
+        repeat=repeat,
         last=statements("last"),
         end=(*end, *target.end(role)),
         span=role.span,
