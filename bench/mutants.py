@@ -63,6 +63,9 @@ def judge(schedule: str, mutant: Mutant, path: Path, seeds: list[int]) -> dict[s
         except Fa4genError as e:
             codes |= {d.code for d in e.diagnostics}
             continue
+        except Exception as e:  # a refusal is a diagnostic
+            runs, wrong = runs + 1, [*wrong, f"causal={causal}: {type(e).__name__}: {e}"]
+            continue
         for seed in seeds:
             for q, k in LENGTHS:
                 runs += 1
