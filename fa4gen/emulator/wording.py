@@ -80,6 +80,10 @@ KINDS: tuple[tuple[str, str], ...] = (
         "registers differ in a warpgroup",
         "setmaxnreg gives {a} to this warp and {b} to the first of its warpgroup",
     ),
+    (
+        "mask outside of the cluster",
+        "{address:#x} for a cluster of {a}: CTAs that it has not, or none",
+    ),
 )
 NAMES = tuple(name for name, _ in KINDS)
 STREAMS = (

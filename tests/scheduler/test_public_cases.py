@@ -4,15 +4,17 @@ Each faulty one is refused with the barrier, the role and the iteration; each re
 accepted.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from fa4gen.diag import Diagnostic, Fa4genError
 from fa4gen.driver import check
+from fa4gen.ir.program import KernelProgram
 from fa4gen.scheduler.check_counts import check_counts
 from fa4gen.scheduler.check_program import prove
+from fa4gen.scheduler.verify import verify
 from tests.pipelines.counterexamples import empty_tile, parity_restarts, warps_of_a_role
 from tests.pipelines.small import (
     Barrier,
@@ -340,3 +342,54 @@ def test_two_loops_of_a_role_are_accepted(name: str) -> None:
     """triton#9728 (B129): blocks with a mask in one loop, blocks without in another."""
     program = check(SHIPPED / f"{name}.yaml", settings={"causal": "true"}).program.value
     assert any(len(r.segments) > 1 for r in program.roles)
+
+
+def refused(program: KernelProgram) -> str:
+    """What is said of a lowered program; empty if it is accepted."""
+    try:
+        verify(program)
+    except Fa4genError as e:
+        return "\n".join(d.render() for d in e.diagnostics)
+    return ""
+
+
+def test_a_barrier_that_nobody_initialises_is_refused() -> None:
+    """cutlass#2364 (B120): barriers are initialised as declared, before any role begins; the one
+    that is not declared is not. tests/emulator/test_public_cases.py has the same as PTX."""
+    program = check(SHIPPED / "fwd_hd128.yaml").program.value
+    assert not refused(program)
+    less = tuple(b for b in program.barriers if b.name != "s_full")
+    said = refused(replace(program, barriers=less))
+    assert "FA0326" in said
+    assert "no barrier `s_full[0]`" in said
+
+
+def test_a_barrier_that_expects_the_bytes_of_half_its_loads_is_refused() -> None:
+    """flash-attention AI/DEBUG_2CTA.md i (B138): two CTAs' loads, and the bytes of one expected."""
+    program = check(SHIPPED / "fwd_hd128.yaml").program.value
+    (ring,) = (b for b in program.barriers if b.name == "kv_full")
+    halved = replace(ring, tx_bytes=ring.tx_bytes // 2)
+    said = refused(
+        replace(program, barriers=tuple(halved if b is ring else b for b in program.barriers))
+    )
+    assert "FA0305" in said
+    assert f"`kv_full` is planned for {halved.tx_bytes} bytes a phase" in said
+
+
+@pytest.mark.parametrize("target", ["sm_100a", "sm_103a"])
+def test_a_scheduler_in_hardware_is_refused_and_others_are_named(
+    tmp_path: Path, target: str
+) -> None:
+    """flashinfer#4533 a (B113): the hardware's tile scheduler hung at the first launch."""
+    asked = tmp_path / "clc.yaml"
+    asked.write_text(
+        f"language: 1\nschedule: clc\nextends: {SHIPPED / 'fwd_hd128.yaml'}\ntarget: {target}\n"
+        "levels: {tile: {scheduler: clc}}\n"
+    )
+    with pytest.raises(Fa4genError) as caught:
+        check(asked)
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.span.line) == ("FA0109", 5)
+    assert "`static_persistent`" in found.title
+    asked.write_text(asked.read_text().replace("clc}", "dynamic}"))
+    assert check(asked).program

@@ -47,7 +47,10 @@ void bulk_operation(Warp* w, const Ins* i, u32 exec) {
       a->d = lane32(w, i->o[3], (int)l);
     }
     if (i->o[4] != NONE) a->c = lane32(w, i->o[4], (int)l) + i->mods2;
-    if (i->mods & MULTICAST) a->mask = lane32(w, i->o[5], (int)l) & 0xffff;
+    if (i->mods & MULTICAST) {
+      a->mask = lane32(w, i->o[5], (int)l) & 0xffff;
+      if (!mask_fits(w, a->mask, a->pc, (int)l)) return;
+    }
     if (kind != A_ST_ASYNC && ((a->d & 15) || (a->a & 15) || (a->b & 15))) {
       Fault* f = fatal(c, F_MISALIGNED, w, a->pc, (int)l, a->a & 15 ? a->a : a->b);
       if (f) f->a = 16;

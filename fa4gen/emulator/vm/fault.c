@@ -38,6 +38,15 @@ Fault* fatal(Cluster* c, i32 kind, const Warp* w, i32 pc, i32 lane, u64 address)
   return keep(c, kind, w, pc, lane, address, -1);
 }
 
+/* a mask of CTAs names some, and none that the cluster has not */
+int mask_fits(const Warp* w, u32 mask, i32 pc, i32 lane) {
+  Cluster* c = w->cta->cluster;
+  if (mask && !(mask >> c->nctas)) return 1;
+  Fault* f = fatal(c, F_CTA_MASK, w, pc, lane, mask);
+  if (f) f->a = c->nctas;
+  return 0;
+}
+
 /* one record for each warp that cannot move: a = what it waits for (its status), b.. = the object's state */
 void report_deadlock(Cluster* c) {
   c->launch->deadlocked = 1;

@@ -121,6 +121,7 @@ static void commit_issue(Warp* w, const Ins* i, Async* a) {
   Cluster* c = w->cta->cluster;
   a->b = lane32(w, i->o[1], a->lane) + (u32)i->imm;
   a->mask = i->o[2] == NONE ? 0 : lane32(w, i->o[2], a->lane) & 0xffff;
+  if (i->o[2] != NONE && !mask_fits(w, a->mask, a->pc, a->lane)) return;
   a->clock = w->clock[C_PIPE];
   for (int k = 0; k < c->nctas; k++) {
     if (!(a->mask ? a->mask >> k & 1 : k == (int)(a->b >> 24))) continue;

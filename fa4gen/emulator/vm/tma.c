@@ -203,7 +203,10 @@ void tma_issue(Warp* w, const Ins* i, u32 exec) {
     if (!store) {
       a->c = lane32(w, i->o[3], (int)l) + (u32)i->target;
       if (i->mods & OWN_CTA) a->b = (a->b & 0xffffff) | (u64)w->cta->rank << 24;
-      if (i->mods & MULTICAST) a->mask = lane32(w, i->o[4], (int)l) & 0xffff;
+      if (i->mods & MULTICAST) {
+        a->mask = lane32(w, i->o[4], (int)l) & 0xffff;
+        if (!mask_fits(w, a->mask, a->pc, (int)l)) return;
+      }
       begin_load(w, a, &m);
     } else begin_store(w, a, &m);
     if (c->fatal) return;

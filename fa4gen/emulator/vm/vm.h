@@ -244,11 +244,13 @@ enum {
   F_REGISTERS,
   F_PHASE_BYTES,
   F_BAR_DATA,
-  F_REGISTERS_DIFFER
+  F_REGISTERS_DIFFER,
+  F_CTA_MASK
 };
 Fault* fault(Cluster*, i32 kind, const Warp*, i32 pc, i32 lane, u64 address);
 Fault* fatal(Cluster*, i32 kind, const Warp*, i32 pc, i32 lane, u64 address);
 void report_deadlock(Cluster*);
+int mask_fits(const Warp*, u32 mask, i32 pc, i32 lane);
 
 /* ---- shared helpers of the machine ---- */
 static inline char* ref(const Warp* w, i32 o);
