@@ -17,8 +17,12 @@ from pathlib import Path
 
 from emulator_peers import describe, environment, seen, summary
 
+from fa4gen import driver
 from fa4gen.dsl import load
+from fa4gen.emit.render import render
 from fa4gen.emulate import emulate
+from fa4gen.options import Options
+from fa4gen.runtime.compile import Compiled, Request, compile_cached
 
 ROOT = Path(__file__).parents[1]
 PAIRS = (
@@ -36,17 +40,41 @@ def shipped() -> list[str]:
     return found
 
 
+def asked(request: str) -> tuple[Path, dict[str, str], str | None]:
+    """The schedule's file, settings and variant of a request."""
+    name, *rest = request.split(":")
+    settings = dict(part.split("=", 1) for part in rest if "=" in part)
+    return (
+        ROOT / "schedules" / f"{name}.yaml",
+        settings,
+        next((part for part in rest if "=" not in part), None),
+    )
+
+
+def build(request: str) -> tuple[driver.Checked, Compiled]:
+    """The checked schedule, and what was compiled from it."""
+    file, settings, variant = asked(request)
+    checked = driver.check(file, settings=settings, variant=variant)
+    made = compile_cached(
+        Request(
+            name=checked.schedule.name,
+            target=checked.schedule.target,
+            text=render(checked.program).text,
+        ),
+        Options.from_environment(),
+    )
+    return checked, made
+
+
 def runs(
     request: str, seeds: list[int], pairs: list[tuple[int, int]]
 ) -> Iterator[dict[str, object]]:
     """One row for each seed and pair of lengths."""
-    name, *rest = request.split(":")
-    settings = dict(part.split("=", 1) for part in rest if "=" in part)
-    variant = next((part for part in rest if "=" not in part), None)
+    file, settings, variant = asked(request)
     for seed in seeds:
         for sq, sk in pairs:
             got = emulate(
-                ROOT / "schedules" / f"{name}.yaml",
+                file,
                 settings=settings,
                 variant=variant,
                 batch=2 if sq < 200 else 1,
