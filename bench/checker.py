@@ -25,7 +25,7 @@ from fa4gen.scheduler.instantiate import instantiate  # noqa: E402
 from fa4gen.scheduler.model import System  # noqa: E402
 from tests.pipelines.copies import copies  # noqa: E402
 
-SHIPPED = ("fwd_hd128", "fwd_hd64", "fwd_hd128_sm90", "fwd_hd64_sm90")
+SHIPPED = tuple(sorted(f.stem for f in (ROOT / "schedules").glob("*.yaml")))
 COPIES = (1, 2, 4, 10)
 TRIES = 5
 

@@ -12,6 +12,7 @@ ROW_BYTES = (128, 64, 32)  # of a swizzled row
 DESCRIPTOR_LAYOUT = {64: 2, 32: 4, 16: 6}  # layout type of a tcgen05 descriptor, by box width
 
 
+SUM_COLUMNS = 32  # float32 columns of a swizzled row of 128 bytes
 ROW_UNIT = 128  # rows of the arrays of row values of a backward come in multiples of it
 
 

@@ -10,6 +10,8 @@ from collections.abc import Generator, Iterator, Mapping
 from types import MappingProxyType
 
 from fa4gen.diag import Diagnostic, Note
+from fa4gen.dtypes import resolve
+from fa4gen.ir.geometry import SUM_COLUMNS
 from fa4gen.ir.ops import KINDS, Unit, rank_of
 from fa4gen.ir.schedule import Operation, Schedule, Space
 
@@ -59,7 +61,7 @@ _RESULTS = (
 
 def check(schedule: Schedule) -> Iterator[Diagnostic]:
     """FA0222 (a tile that is something else), FA0223 (a result that is missing, or made twice),
-    FA0224 (registers of another role)."""
+    FA0224 (registers of another role), FA0411 and FA0413 (the tile that sums leave from)."""
     meanings: dict[str, str] = {}
     made: dict[tuple[str, str], Operation] = {}
     lost: set[str] = set()  # what is made of a tile at fault is no fault of its own
@@ -82,6 +84,7 @@ def check(schedule: Schedule) -> Iterator[Diagnostic]:
             yield Diagnostic(code="FA0223", title=title, span=schedule.span)
     yield from _registers(schedule)
     yield from _rounded(schedule)
+    yield from _added(schedule)
 
 
 def _rank(schedule: Schedule, o: Operation) -> int:
@@ -220,6 +223,30 @@ def _rounded(schedule: Schedule) -> Iterator[Diagnostic]:
                 f"`{o.name}` takes P from registers that nobody of `{o.role}` has filled by then"
             )
             yield Diagnostic(code="FA0224", title=title, span=o.span)
+
+
+def _added(schedule: Schedule) -> Iterator[Diagnostic]:
+    """Sums leave in f32; from registers, in boxes beside each other, each of all their rows."""
+    for o in schedule.operations:
+        if o.kind not in ("stage_sum", "reduce_tile"):
+            continue
+        out = schedule.buffer_of(o.writes[0])
+        if resolve(out.dtype, schedule.dtype).name != "f32":
+            title = f"`{o.name}` writes sums in f32, `{out.name}` holds {out.dtype}"
+            yield Diagnostic(code="FA0413", title=title, span=out.span, fix="write `dtype: f32`")
+        taken = [x.reads[0] for x in schedule.operations if x.kind == "take_sum"]
+        if o.kind != "reduce_tile" or not taken:
+            continue
+        rows = schedule.buffer_of(taken[0]).tile[0]
+        if len(out.tile) != 2 or out.tile[0] != rows or out.tile[1] % SUM_COLUMNS:
+            shape = " x ".join(map(str, out.tile))
+            yield Diagnostic(
+                code="FA0411",
+                title=f"`{o.name}` adds {rows} rows in boxes of {SUM_COLUMNS} columns, "
+                f"`{out.name}` is {shape}",
+                span=out.span,
+                fix=f"write `tile: [{rows}, {SUM_COLUMNS}]`, or more boxes",
+            )
 
 
 def _follows(schedule: Schedule, taker: Operation, makers: list[Operation]) -> bool:

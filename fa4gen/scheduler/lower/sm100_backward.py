@@ -8,7 +8,7 @@ queries; a product takes the tiles of all groups side by side.
 from dataclasses import dataclass, replace
 
 from fa4gen.diag import error
-from fa4gen.ir.geometry import STEP, padded
+from fa4gen.ir.geometry import STEP, SUM_COLUMNS, padded
 from fa4gen.ir.program import (
     OWN,
     Access,
@@ -32,7 +32,7 @@ from .cursors import Cursors
 from .events import OpEvent, PendingEvent
 from .regions import accesses
 from .sections import Occurrence
-from .sm100_backward_frame import SUM_COLUMNS, WARP_ROWS, Sm100BackwardFrame
+from .sm100_backward_frame import WARP_ROWS, Sm100BackwardFrame
 
 Touched = tuple[Access, ...]
 

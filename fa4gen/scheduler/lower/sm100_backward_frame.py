@@ -3,7 +3,7 @@ memory, descriptors, tensor maps."""
 
 from dataclasses import dataclass
 
-from fa4gen.ir.geometry import Boxes
+from fa4gen.ir.geometry import SUM_COLUMNS, Boxes
 from fa4gen.ir.head import Head, TensorMap
 from fa4gen.ir.program import Call, Define, Repeat, Stmt
 from fa4gen.ir.schedule import Operation, Role
@@ -15,7 +15,6 @@ from .umma import SmemOperand
 
 NEVER = 0x3FFFFFFF
 WARP_ROWS = 32  # rows of an accumulator that a warp adds to global memory by itself
-SUM_COLUMNS = 32  # float32 columns of a swizzled row of 128 bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
