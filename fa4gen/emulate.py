@@ -27,8 +27,9 @@ from fa4gen.emulator.attention import (
     sinks,
     slopes,
 )
+from fa4gen.emulator.pages import paged
 from fa4gen.emulator.report import Fault, Report
-from fa4gen.ir.features import OPEN
+from fa4gen.ir.features import OPEN, pages_for
 from fa4gen.ir.geometry import padded_rows
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def emulate(
     lengths_q: tuple[int, ...] | None = None,
     lengths_k: tuple[int, ...] | None = None,
     used_k: tuple[int, ...] | None = None,
+    page_size: int = 0,
     seed: int = 0,
     races: bool = True,
     processes: int = 1,
@@ -119,7 +121,8 @@ def emulate(
     `window` (left, right; None: open), `softcap` and several `splits` turn these features on.
     With `alibi` and `sinks`, values are made up (see `emulator.attention`). `lengths_q`,
     `lengths_k`: packed sequences (they decide batch and length); `used_k`: keys of each that are
-    there. A schedule over lists of blocks is given lists of half of them.
+    there. `page_size`: keys and values lie in pages of so many rows; all else in them is NaN.
+    A schedule over lists of blocks is given lists of half of them.
     Raises `Fa4genError` for a schedule that is refused and for sizes that make no problem.
     """
     import torch
@@ -141,9 +144,14 @@ def emulate(
             raise error("FA0912", f"{name} is {value}", fix="give a whole number from 1")
     if heads % heads_kv:
         raise error("FA0912", f"{heads} heads are no multiple of {heads_kv} heads of K and V")
+    paging = pages_for(page_size)
+    if page_size and not paging:
+        raise error("FA0912", f"page_size is {page_size}", fix="give a multiple of 16")
+    if page_size and seqlen_k % page_size and used_k is None:
+        used_k = packed["seqused_k"] = (seqlen_k,) * batch
     given = {"window": window, "softcap": softcap, "split_kv": splits > 1 or None, **packed}
     on = [name for name, value in given.items() if value is not None]
-    asked = dict(settings or {}) | dict.fromkeys(on, "true")
+    asked = dict(settings or {}) | dict.fromkeys([*on, *filter(None, [paging])], "true")
     checked = driver.check(path, settings=asked, variant=variant)
     schedule, text = checked.schedule, render(checked.program).text
     made = compile_cached(
@@ -162,6 +170,7 @@ def emulate(
         lengths_q=lengths_q,
         lengths_k=lengths_k,
         used_k=used_k,
+        page_size=page_size,
         blocks=schedule.tile() if "block_list" in schedule.features else None,
         dtype={"bf16": "bfloat16", "fp16": "float16"}[schedule.dtype],
     )
@@ -173,10 +182,11 @@ def emulate(
     if schedule.kernel == "attention_backward":
         report, verdicts = run_backward(fwd, problem, x, num_sms)
     else:
-        more = feature_values(problem)
+        k, v, table = paged(problem, x, seed) if page_size else (x.k, x.v, None)
+        more = feature_values(problem, table)
         more += partials(problem, splits) if "split_kv" in schedule.features else []
         more += [torch.zeros(1, dtype=torch.int32)] if schedule.scheduler in DYNAMIC else []
-        report, verdicts = _forward(fwd, problem, x, num_sms, more)
+        report, verdicts = _forward(fwd, problem, x, (k, v), num_sms, more)
     places = {line: str(span) for line, span in line_map(text).items()}
     return Emulated(
         name=driver.member_name(schedule),
@@ -188,8 +198,9 @@ def emulate(
     )
 
 
-def feature_values(problem: AttentionProblem) -> list[object]:
-    """What a kernel with the problem's features is called with, in the order of `ir.features`."""
+def feature_values(problem: AttentionProblem, table: "torch.Tensor | None" = None) -> list[object]:
+    """What a kernel with the problem's features is called with, in the order of `ir.features`;
+    `table`: of pages."""
     import torch
 
     found: list[object] = []
@@ -203,6 +214,7 @@ def feature_values(problem: AttentionProblem) -> list[object]:
             found.append(torch.tensor((0, *accumulate(lengths)), dtype=torch.int32))
     if problem.used_k:
         found.append(torch.tensor(problem.used_k, dtype=torch.int32))
+    found += [] if table is None else [table]
     return found if problem.blocks is None else [*found, *block_lists(problem)]
 
 
@@ -250,6 +262,7 @@ def _modified(p: AttentionProblem) -> str:
     words += [f"softcap {p.softcap:g}"] if p.softcap else []
     for name, lengths in (("q", p.lengths_q), ("k", p.lengths_k), ("used k", p.used_k)):
         words += [f"lengths of {name} {' '.join(map(str, lengths))}"] if lengths else []
+    words += [f"pages of {p.page_size}"] if p.page_size else []
     words += [name for name, on in (("alibi", p.alibi), ("sinks", p.sinks)) if on]
     return "".join(f"{word}, " for word in words)
 
@@ -259,15 +272,20 @@ Kernel = Callable[..., Report]
 
 
 def _forward(
-    kernel: Kernel, problem: AttentionProblem, x: Inputs, num_sms: int, more: list[object]
+    kernel: Kernel,
+    problem: AttentionProblem,
+    x: Inputs,
+    keys: "tuple[torch.Tensor, torch.Tensor]",
+    num_sms: int,
+    more: list[object],
 ) -> Result:
-    """Runs a forward; what it does not write stays NaN."""
+    """Runs a forward on `keys` (K and V, perhaps in pages); what it does not write stays NaN."""
     import torch
 
     p = problem
     out = torch.full((p.batch_q, p.seqlen_q, p.heads, p.head_dim_v), float("nan")).to(x.q.dtype)
     lse = torch.full((p.batch_q, p.heads, p.seqlen_q), float("nan"))
-    report = kernel(x.q, x.k, x.v, out, lse, p.scale, num_sms, *more)
+    report = kernel(x.q, *keys, out, lse, p.scale, num_sms, *more)
     return report, judge_forward(p, x, out, lse)
 
 

@@ -100,6 +100,7 @@ def _word(s: Stmt) -> str:
     name = type(s).__name__
     operation = getattr(s, "operation", "")
     count = f" x {len(s.boxes)}" if isinstance(s, TmaLoad | TmaStore) else ""
+    count += f" x {s.lanes}" if isinstance(s, TmaLoad) and s.lanes else ""
     return f"{name} {operation}{count}".rstrip() if not isinstance(s, Define | Call) else name
 
 

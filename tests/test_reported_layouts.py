@@ -14,7 +14,8 @@ Dao-AILab/flash-attention#1786            80,000 packed sequences: test_varlen (
 Dao-AILab/flash-attention#2515            no queries, no sequences: below
 flashinfer-ai/flashinfer#2801             other batches than promised are refused: below
 pytorch/pytorch#146704                    65,536 in a batch with lengths is refused: below
-Dao-AILab/flash-attention#2368, flashinfer-ai/flashinfer#4347   pages are refused by name: below
+Dao-AILab/flash-attention#2368            pages of 16 and 48 at (192,128), below; others: test_pages
+flashinfer-ai/flashinfer#4347             pages of 256 past 4096 keys at head dim 256: below
 """
 
 from pathlib import Path
@@ -61,6 +62,23 @@ def test_the_combination_writes_its_own_rows_alone(name: str) -> None:
     assert_right(name, heads=6, heads_kv=2, seqlen_q=3, seqlen_k=300, splits=2, settings=settings)
 
 
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", ["fwd", "fwd_sm90"])
+def test_pages_at_head_dims_192_and_128(name: str) -> None:
+    """Pages that are smaller than a block, one query and many."""
+    settings = {"head_dim": "192", "head_dim_v": "128", "causal": "true"}
+    for queries, page_size in ((1, 16), (128, 16), (128, 48)):
+        sizes = {"seqlen_q": queries, "seqlen_k": 200, "used_k": (200,), "page_size": page_size}
+        assert_right(name, heads=1, settings=settings, races=False, **sizes)
+
+
+@pytest.mark.dsl
+def test_pages_of_256_past_4096_keys() -> None:
+    sizes = {"seqlen_q": 1, "seqlen_k": 4400, "used_k": (4400,), "page_size": 256}
+    settings = {"head_dim": "256", "head_dim_v": "256", "pack_gqa": "true"}
+    assert_right("fwd_sm90", heads=4, settings=settings, races=False, **sizes)
+
+
 def ends(*lengths: int) -> Any:
     return torch.tensor((0, *lengths)).cumsum(0).int()
 
@@ -86,7 +104,9 @@ def test_no_queries_are_an_empty_result(
     [
         ("FA0802.*numbers of sequences", (3, 1, 4), (2, 9, 2), {"seqused_k": (9, 9)}),
         ("FA0809.*batch of 65536", (65536, 1, 1), (65536, 1, 1), {"seqused_k": (1,) * 65536}),
-        ("FA0809.*`page_table`", (2, 1, 4), (2, 9, 2), {"page_table": (0, 1)}),
+        ("FA0802.*numbers of sequences", (3, 1, 4), (9, 16, 2), {"page_table": ((0,), (1,))}),
+        ("FA0802.*`page_table`", (2, 1, 4), (9, 16, 2), {"page_table": (0, 1)}),
+        ("FA0809.*pages of 9 keys", (2, 1, 4), (2, 9, 2), {"page_table": ((0,), (1,))}),
     ],
 )
 def test_what_is_not_right_is_refused(

@@ -12,7 +12,7 @@ import torch
 from fa4gen.diag import error
 
 from .attention import Tensor, attention, wants_gradient
-from .lengths import attend
+from .lengths import attend, pages_of
 
 OPEN = (None, -1)  # an end of a window that is none
 ABSENT: Mapping[str, tuple[object, ...]] = {  # arguments, and the values that ask for nothing
@@ -142,6 +142,8 @@ def flash_attn_varlen_func(
     cu_seqlens_q: Tensor | None = None,
     cu_seqlens_k: Tensor | None = None,
     seqused_k: Tensor | None = None,
+    page_table: Tensor | None = None,
+    block_table: Tensor | None = None,
     max_seqlen_q: Any = None,
     max_seqlen_k: Any = None,
     num_splits: int | None = None,
@@ -163,13 +165,21 @@ def flash_attn_varlen_func(
     sequence count. The kernel reads all three: a CUDA graph may change them. max_seqlen_q,
     max_seqlen_k: sizes to choose tiles and splits by; they change no value. num_splits: CTAs that
     share the keys of a tile (None, 0: by size); pack_gqa: heads of a group in one tile (None: by
-    size). The rest is as in `flash_attn_func`; pages are refused with FA0809.
+    size). page_table (sequences, most pages), int32, or block_table: k and v are pools (pages,
+    page_size, heads_k, head_dim), page_size a multiple of 16, and the table has each sequence's
+    pages in order, read by the kernel; cu_seqlens_k then only says how many keys there are. The
+    rest is as in `flash_attn_func`.
     """
     refuse("flash_attn_varlen_func", more)
     refuse_order(more.get("deterministic"), q, k, v)
     given = extras(window_size, softcap, alibi_slopes, learnable_sink)
     lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_k": seqused_k}
-    if all(t is None for t in lengths.values()) and not num_splits:
+    table = _one_of("page_table", page_table, "block_table", block_table)
+    if table is not None and cu_seqlens_k is not None:  # as version 2 says lengths
+        if seqused_k is None and isinstance(cu_seqlens_k, Tensor):
+            lengths["seqused_k"] = cu_seqlens_k.diff()
+        lengths["cu_seqlens_k"] = cu_seqlens_k = None
+    if all(t is None for t in (*lengths.values(), table)) and not num_splits:
         out, lse = attention(
             q, k, v, causal=causal, softmax_scale=softmax_scale, return_lse=True, **given
         )
@@ -186,6 +196,7 @@ def flash_attn_varlen_func(
         softmax_scale,
         (given["window"], given["softcap"], given["alibi_slopes"], given["sinks"]),
         **lengths,
+        page_table=table,
         max_seqlen_q=_number(max_seqlen_q),
         max_seqlen_k=_number(max_seqlen_k),
         num_splits=num_splits,
@@ -194,6 +205,13 @@ def flash_attn_varlen_func(
     if cu_seqlens_q is not None:
         out, lse = out[0], lse[0]
     return out, lse if return_lse else None
+
+
+def _one_of(name: str, value: Any, other: str, same: Any) -> Any:
+    """An argument that has had two names."""
+    if value is not None and same is not None:
+        raise error("FA0802", f"`{name}` and `{other}` are one argument: give one of them")
+    return same if value is None else value
 
 
 def _number(value: Any) -> int | None:
@@ -209,6 +227,8 @@ def flash_attn_with_kvcache(
     v: Tensor | None = None,
     *,
     cache_seqlens: int | Tensor | None = None,
+    block_table: Tensor | None = None,
+    page_table: Tensor | None = None,
     num_splits: int | None = None,
     pack_gqa: bool | None = None,
     softmax_scale: float | None = None,
@@ -224,8 +244,11 @@ def flash_attn_with_kvcache(
 
     k, v (batch, new, heads_k, head_dim): written behind these first, in place. cache_seqlens: one
     int for all sequences (None: the whole cache), or (batch,), int32, read by the kernel: a CUDA
-    graph may change it. num_splits, pack_gqa: None or 0 leaves the choice to the sizes. Returns
-    out, or (out, lse) with return_softmax_lse. Raises FA0809 for pages, rotary embedding.
+    graph may change it. block_table (batch, most pages), int32, or page_table: the caches are pools
+    (pages, page_size, heads_k, head_dim), page_size a multiple of 16, and the table has each
+    sequence's pages in order, also for the new keys; it too is read by the kernel. num_splits,
+    pack_gqa: None or 0 leaves the choice to the sizes. Returns out, or (out, lse) with
+    return_softmax_lse. Raises FA0809 for rotary embedding.
     """
     refuse("flash_attn_with_kvcache", more)
     given = extras(window_size, softcap, alibi_slopes, learnable_sink)
@@ -233,18 +256,31 @@ def flash_attn_with_kvcache(
         raise error("FA0802", "`k` and `v` are the new keys and values: give both, or neither")
     values = (given["window"], given["softcap"], given["alibi_slopes"], given["sinks"])
     chosen: dict[str, Any] = {"num_splits": num_splits, "pack_gqa": pack_gqa}
-    if isinstance(cache_seqlens, Tensor):
-        chosen["seqused_k"] = _appended(k_cache, v_cache, k, v, cache_seqlens)
+    table = _one_of("block_table", block_table, "page_table", page_table)
+    if isinstance(cache_seqlens, Tensor) or table is not None:
+        used = _used(q, k_cache, k, cache_seqlens, table)
+        chosen |= {"page_table": table, "seqused_k": _appended(k_cache, v_cache, k, v, used, table)}
         out, lse = attend(q, k_cache, v_cache, causal, softmax_scale, values, **chosen)
         return (out, lse) if return_softmax_lse else out
-    if cache_seqlens is not None and type(cache_seqlens) is not int:
+    size = k_cache.shape[1]
+    end = _end(k, cache_seqlens, size)
+    if k is not None and v is not None:
+        k_cache[:, end - k.shape[1] : end].copy_(k)
+        v_cache[:, end - k.shape[1] : end].copy_(v)
+    keys, seen = k_cache[:, :end], v_cache[:, :end]
+    out, lse = attend(q, keys, seen, causal, softmax_scale, values, **chosen)
+    return (out, lse) if return_softmax_lse else out
+
+
+def _end(k: Any, used: Any, size: int) -> int:
+    """How many keys there are with the new ones, of a cache that has room for `size`."""
+    if used is not None and type(used) is not int:
         raise error(
             "FA0802",
-            f"`cache_seqlens` is a {type(cache_seqlens).__name__}, expected an int or a tensor",
+            f"`cache_seqlens` is a {type(used).__name__}, expected an int or a tensor",
             fix="one int for all sequences, or an int32 tensor (batch,)",
         )
-    size = k_cache.shape[1]
-    used = size if cache_seqlens is None else cache_seqlens
+    used = size if used is None else used
     end = used + (0 if k is None else k.shape[1])
     if not 0 <= used <= end <= size:
         raise error(
@@ -252,24 +288,32 @@ def flash_attn_with_kvcache(
             f"`cache_seqlens` is {used}, {end} with the new keys, and the cache has {size}",
             fix="pass the number of keys that are there before this call",
         )
-    if k is not None and v is not None:
-        k_cache[:, used:end].copy_(k)
-        v_cache[:, used:end].copy_(v)
-    keys, seen = k_cache[:, :end], v_cache[:, :end]
-    out, lse = attend(q, keys, seen, causal, softmax_scale, values, **chosen)
-    return (out, lse) if return_softmax_lse else out
+    return int(end)
 
 
-def _appended(k_cache: Any, v_cache: Any, k: Any, v: Any, lengths: Any) -> Any:
+def _used(q: Any, k_cache: Any, k: Any, used: Any, table: Any) -> Any:
+    """Lengths as a tensor; one for all sequences is looked at first. None: all of the pages."""
+    room = 0 if table is None else pages_of(q, k_cache, table)[1]
+    if isinstance(used, Tensor) or (used is None and k is None):
+        return used
+    end = _end(k, used, room)
+    new = 0 if k is None else k.shape[1]
+    return torch.full((q.shape[0],), end - new, dtype=torch.int32, device=q.device)
+
+
+def _appended(k_cache: Any, v_cache: Any, k: Any, v: Any, lengths: Any, table: Any) -> Any:
     """The lengths with the new keys, which are written behind the old ones; no wait for the GPU.
 
     What would lie behind the end of the cache is written to its last place.
     """
     if k is None:
         return lengths
-    new = k.shape[1]
+    size, new = k_cache.shape[1], k.shape[1]
+    most = size if table is None else size * table.shape[1]
     places = lengths.long()[:, None] + torch.arange(new, device=lengths.device)
-    places = places.clamp(max=k_cache.shape[1] - 1)
+    places = places.clamp(max=most - 1)
     batch = torch.arange(k.shape[0], device=lengths.device)[:, None]
+    if table is not None:
+        batch, places = table.long().gather(1, places // size), places % size
     k_cache[batch, places], v_cache[batch, places] = k, v
     return lengths + new

@@ -1,4 +1,4 @@
-"""Calls whose sequences have lengths of their own, or whose tiles are packed or split."""
+"""Calls of sequences with lengths of their own or in pages, of tiles that are packed or split."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from fa4gen.diag import error
-from fa4gen.ir.features import ordered
+from fa4gen.ir.features import ordered, pages_for
 from fa4gen.runtime import launch
 from fa4gen.runtime.extras import Extras, extras_of
 from fa4gen.runtime.launch import GRID_LIMIT
@@ -23,6 +23,7 @@ from fa4gen.runtime.splits import MOST_SPLITS, TILE_ROWS, packs, splits_of
 from .session import CURRENT, kernel_of
 
 Tensor = torch.Tensor
+MOST_PAGED = 2**30  # keys: `LONG` of the kernels
 
 
 def attend(
@@ -36,13 +37,15 @@ def attend(
     cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None,
     seqused_k: Any = None,
+    page_table: Any = None,
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
     num_splits: int | None = None,
     pack_gqa: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(out, lse) of q (batch, seqlen_q, heads, head_dim), or of (1, total, …) with cu_seqlens_q;
-    the same for k and v. Lengths are read by the kernel, so that a CUDA graph may change them.
+    the same for k and v, which are (pages, page_size, …) with page_table (sequences, most pages).
+    Lengths and pages are read by the kernel, so that a CUDA graph may change them.
 
     `more`: window, softcap, slopes and sinks, as `attention` takes them. `num_splits`, `pack_gqa`:
     None leaves the choice to the sizes. Raises FA0802 to FA0807.
@@ -54,10 +57,12 @@ def attend(
             raise error("FA0802", f"`{name}`: wrong kind or dimensions for the lengths given")
     if v.shape[0] != k.shape[0]:
         raise error("FA0802", f"`v` has batch {v.shape[0]}, `k` {k.shape[0]}")
-    check_tensors(q[:1], k[:1], v[:1])
+    one = slice(min(1, q.shape[0], k.shape[0]))
+    check_tensors(q[one], k[one], v[one])
     refuse_gradients(q=q, k=k, v=v)
+    pages, most = ("", k.shape[1]) if page_table is None else pages_of(q, k, page_table)
     lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_k": seqused_k}
-    batch = _batch(q, k, lengths)
+    batch = _batch(q, k if page_table is None else page_table, lengths)
     sequences = q if cu_seqlens_q is None else q.expand(batch, *q.shape[1:])
     causal, extras = extras_of(sequences, check_flag("causal", causal), *more)
     number = scale_of(scale, q.shape[3])
@@ -65,7 +70,7 @@ def attend(
     lse = q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)
     if not out.numel():
         return out, lse
-    if not k.shape[0] * k.shape[1]:
+    if not k.shape[0] * most:
         lse.fill_(float("-inf"))
         return out.zero_(), lse if extras.sinks is None else lse.copy_(extras.sinks[:, None])
     facts, ratio = launch.device_of_tensor(q), q.shape[2] // k.shape[2]
@@ -75,21 +80,22 @@ def attend(
     packed = packs(queries, ratio) if pack_gqa is None else pack_gqa and ratio > 1
     together = ratio if packed else 1
     tiles = batch * q.shape[2] // together * -(-queries * together // TILE_ROWS)
-    keys = max_seqlen_k or (k.shape[1] if cu_seqlens_k is None else 0)  # 0: nobody says
+    keys = max_seqlen_k or (most if cu_seqlens_k is None else 0)  # 0: nobody says
     splits = _splits(num_splits, tiles, keys, facts.num_sms, q.shape[0], extras)
     on = {
         "varlen_q": cu_seqlens_q is not None,
         "varlen_k": cu_seqlens_k is not None,
         "seqused_k": seqused_k is not None,
+        pages: bool(pages),
         "split_kv": splits > 1,
         "pack_gqa": packed,
     }
     features = ordered((*extras.features, *(name for name, is_on in on.items() if is_on)))
     kernel = kernel_of(CURRENT.get(), q, v, causal, features, facts)
     q, k, v = (tma_view(t.detach()) for t in (q, k, v))
-    if seqused_k is not None and cu_seqlens_k is None:
+    if pages or (seqused_k is not None and cu_seqlens_k is None):
         v = _one_sequence(v)
-    given: list[Any] = [t for t in lengths.values() if t is not None]
+    given: list[Any] = [t for t in (*lengths.values(), page_table) if t is not None]
     if splits > 1:
         rows = splits * q.shape[0]
         given.append(q.new_empty((rows, *out.shape[1:]), dtype=torch.float32))
@@ -101,8 +107,36 @@ def attend(
     return out, lse
 
 
+def pages_of(q: Any, k: Any, table: Any) -> tuple[str, int]:
+    """The feature that serves k's pages, and the keys that a sequence has at most. Raises FA0802,
+    FA0803, FA0804, FA0809."""
+    if not isinstance(table, Tensor) or table.dim() != 2:
+        shown = f"{table.dim()}-dimensional" if isinstance(table, Tensor) else type(table).__name__
+        raise error("FA0802", f"`page_table` is {shown}, expected a tensor (sequences, most pages)")
+    if table.dtype != torch.int32 or (table.shape[1] > 1 and table.stride(1) != 1):
+        raise error("FA0803", f"`page_table` is {table.dtype}, expected torch.int32, contiguous")
+    if table.device != q.device:
+        raise error("FA0804", f"`page_table` is on {table.device}, `q` on {q.device}")
+    size, most = k.shape[1], k.shape[1] * table.shape[1]
+    feature = pages_for(size)
+    if not feature:
+        raise error(
+            "FA0809",
+            f"pages of {size} keys are given, and kernels copy 16 neighbouring keys at a time",
+            fix="make pages of 16, 32, 64, … keys: any multiple of 16 is served",
+        )
+    if most >= MOST_PAGED:
+        raise error(
+            "FA0802",
+            f"`page_table` has room for {most} keys a sequence, expected less than {MOST_PAGED}",
+            fix="give it fewer columns",
+        )
+    return feature, most
+
+
 def _one_sequence(v: Tensor) -> Tensor:
-    """V with whole rows from one batch to the next, as kernels with `seqused_k` take it."""
+    """V with whole rows from one batch (or page) to the next, as kernels that end V where a
+    sequence does take it."""
     if v.shape[0] > 1 and v.stride(0) % v.stride(1):
         v = tma_view(v.clone(memory_format=torch.contiguous_format))
     rows = v.shape[0] * (v.stride(0) // v.stride(1))
@@ -110,7 +144,7 @@ def _one_sequence(v: Tensor) -> Tensor:
         raise error(
             "FA0802",
             f"`v` spans {rows} rows, expected less than {LIMIT}",
-            fix="give fewer sequences",
+            fix="give fewer sequences, or pages",
         )
     return v
 
@@ -133,7 +167,8 @@ def _splits(
 
 
 def _batch(q: Any, k: Any, lengths: dict[str, Any]) -> int:
-    """The number of sequences, on which all agree. Raises FA0802, FA0803, FA0804."""
+    """The number of sequences, on which all agree; `k`: or its table of pages. Raises FA0802 to
+    FA0804, FA0809."""
     counts = {}
     for name, t in lengths.items():
         if t is None:
@@ -143,7 +178,7 @@ def _batch(q: Any, k: Any, lengths: dict[str, Any]) -> int:
     if lengths["cu_seqlens_q"] is None:
         counts["q"] = q.shape[0]
     if lengths["cu_seqlens_k"] is None:
-        counts["k"] = k.shape[0]
+        counts["page_table" if k.dim() == 2 else "k"] = k.shape[0]
     if len(set(counts.values())) > 1:
         said = ", ".join(f"{n} for `{name}`" for name, n in counts.items())
         raise error("FA0802", f"numbers of sequences differ: {said}")

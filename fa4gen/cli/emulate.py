@@ -30,6 +30,9 @@ def emulate_arguments(parser: Arguments) -> None:
         parser.add_argument(
             f"--{name}", type=lengths, metavar="N,N,…", help=f"{doc}, one number each"
         )
+    parser.add_argument(
+        "--page-size", type=int, default=0, metavar="N", help="rows of a page of keys; 0: no pages"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of inputs and of the interleaving")
     parser.add_argument("--no-races", action="store_true", help="do not look for races: faster")
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="CTAs side by side")
@@ -65,6 +68,7 @@ def emulate_verb(given: Given) -> int:
         "lengths_q",
         "lengths_k",
         "used_k",
+        "page_size",
         "seed",
         "processes",
         "num_sms",

@@ -151,6 +151,7 @@ def _stmt(program: KernelProgram, role: RoleProgram, s: Stmt) -> Node:
     text: dict[str, object] = {f.name: getattr(s, f.name) for f in fields(s) if f.name != "span"}
     match s:
         case TmaLoad():
+            text["lanes"] = str(s.lanes)
             text["barrier"] = _slot(program, role, s.on)
             text["armed"] = s.armed or str(s.tx_bytes)
         case Wait() | Arrive() | Commit() | BulkLoad():
@@ -183,6 +184,8 @@ def _macro(s: Stmt) -> str:
         case Arrive():
             own = {Lanes.ALL: "Arrive_all", Lanes.WARPS: "Arrive_warps"}
             return own.get(s.lanes, "Arrive_elected")
+        case TmaLoad() if s.lanes:
+            return "TmaLoad_lanes"
         case TmaStore():
             return "TmaReduce" if s.adds else "TmaStore"
         case Call():

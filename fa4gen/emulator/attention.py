@@ -31,6 +31,7 @@ class AttentionProblem:
     `softcap`: a bound of the scores, 0: none. `alibi`, `sinks`: with `slopes` and `sinks` of these.
     `lengths_q`, `lengths_k`: sequences of these lengths lie one behind the other in a batch of one,
     and `seqlen_q`, `seqlen_k` are the sums. `used_k`: how many keys of each sequence are there.
+    `page_size`: keys and values lie in pages of so many rows (0: they do not), see `pages`.
     `blocks`: a tile of these (queries, keys) sees what `listed` lists for it.
     `member`: which sequence of a batch this is, where it stands for one.
     """
@@ -50,6 +51,7 @@ class AttentionProblem:
     lengths_q: tuple[int, ...] | None = None
     lengths_k: tuple[int, ...] | None = None
     used_k: tuple[int, ...] | None = None
+    page_size: int = 0
     blocks: tuple[int, int] | None = None
     member: int = 0
     dtype: str = "bfloat16"

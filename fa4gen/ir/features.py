@@ -12,6 +12,8 @@ from .inputs import Input
 
 OPEN = 2**31 - 1  # a bound of a window that is none
 INTEGERS = "make_fake_tensor(Int32, (cute.sym_int(),), (1,))"  # any number of them
+TABLE = "make_fake_tensor(Int32, (cute.sym_int(), cute.sym_int()), (cute.sym_int64(), 1))"
+PAGES = MappingProxyType({f"pages_{n}": n for n in (16, 32, 64, 128)})  # rows of the least page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,16 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
                 doc="of each sequence's keys only the first seqused_k are there",
                 inputs=(Input(name="seqused_k", type="cute.Tensor", example=INTEGERS),),
             ),
+            *(
+                Feature(
+                    name=name,
+                    doc=f"keys and values lie in pages (pages, page_size, heads_kv, head_dim) of "
+                    f"{rows} rows, or a multiple; page_table (batch, most pages): those of each "
+                    "sequence, in order",
+                    inputs=(Input(name="page_table", type="cute.Tensor", example=TABLE),),
+                )
+                for name, rows in PAGES.items()
+            ),
             Feature(
                 name="split_kv",
                 doc="the keys of a tile are shared out among CTAs, whose outputs are then combined",
@@ -122,6 +134,17 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         )
     }
 )
+
+
+def page_rows(features: Iterable[str]) -> int:
+    """Rows that every page of keys has at least, and a multiple of; 0: there are no pages."""
+    return next((PAGES[name] for name in features if name in PAGES), 0)
+
+
+def pages_for(page_size: int) -> str:
+    """The feature that serves pages of so many rows with the fewest copies; '' if none does."""
+    fit = [name for name, rows in PAGES.items() if page_size > 0 and page_size % rows == 0]
+    return fit[-1] if fit else ""
 
 
 def ordered(features: Iterable[str]) -> tuple[str, ...]:

@@ -148,7 +148,8 @@ class TmaLoad(Stmt):
     in.
 
     `armed`: the bytes as an expression, where boxes hold whole queries of several heads alone, and
-    these may be fewer than a tile's rows ('': `tx_bytes`).
+    these may be fewer than a tile's rows ('': `tx_bytes`). `lanes`: so many lanes copy the boxes,
+    each of them its own rows (0: the elected one does).
     """
 
     operation: str
@@ -156,6 +157,7 @@ class TmaLoad(Stmt):
     tx_bytes: int
     armed: str = ""
     tensor_map: str
+    lanes: int = 0
     boxes: tuple[Box, ...]
     accesses: tuple[Access, ...]
 

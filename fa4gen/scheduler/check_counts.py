@@ -61,7 +61,8 @@ def check_boxes(program: KernelProgram) -> Iterator[Diagnostic]:
             if not isinstance(s, TmaLoad) or s.tensor_map not in maps:
                 continue
             box = maps[s.tensor_map]
-            row = len(s.boxes) * box.cols * ELEMENT_BYTES
+            count = len(s.boxes) * max(s.lanes, 1)
+            row = count * box.cols * ELEMENT_BYTES
             armed, real = s.armed or str(s.tx_bytes), str(row * box.rows)
             if box.packed:
                 real = f"pack * queries * {row}"
@@ -70,7 +71,7 @@ def check_boxes(program: KernelProgram) -> Iterator[Diagnostic]:
                     code="FA0305",
                     title=f"`{s.operation}` arms {armed} bytes, its boxes bring {real}",
                     span=s.span,
-                    label=f"{len(s.boxes)} boxes of {box.rows * box.cols * ELEMENT_BYTES} bytes",
+                    label=f"{count} boxes of {box.rows * box.cols * ELEMENT_BYTES} bytes",
                     why="the phase completes too soon, or never",
                 )
 

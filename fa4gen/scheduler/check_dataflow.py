@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from fa4gen.diag import Diagnostic, Note
+from fa4gen.ir.features import PAGES
 from fa4gen.ir.ops import KINDS
 from fa4gen.ir.schedule import Operation, Schedule, Space, Step
 from fa4gen.target import Target
@@ -75,6 +76,7 @@ def check(schedule: Schedule, target: Target) -> list[Diagnostic]:
         *_registers(schedule),
         *_masks(schedule),
         *_splits(schedule),
+        *_pages(schedule),
     ]
 
 
@@ -86,6 +88,25 @@ def _splits(schedule: Schedule) -> Iterator[Diagnostic]:
             title="every split would count the `sinks`, where a row has them once",
             span=schedule.span,
             fix="leave out `split_kv` or `sinks`",
+        )
+
+
+def _pages(schedule: Schedule) -> Iterator[Diagnostic]:
+    """Pages are of one least size, and hold the keys of one sequence each."""
+    least = [f for f in PAGES if f in schedule.features]
+    if len(least) > 1:
+        yield Diagnostic(
+            code="FA0223",
+            title=f"pages have one least size, not that of {' and '.join(f'`{f}`' for f in least)}",
+            span=schedule.span,
+            fix=f"leave out all but `{least[0]}`, which serves the others' pages too",
+        )
+    if least and "varlen_k" in schedule.features:
+        yield Diagnostic(
+            code="FA0223",
+            title=f"keys lie in pages (`{least[0]}`) or one behind the other (`varlen_k`)",
+            span=schedule.span,
+            fix="leave out `varlen_k`: `seqused_k` says how many keys a sequence has",
         )
 
 

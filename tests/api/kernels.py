@@ -31,6 +31,10 @@ class Reference:
         extras = dict(zip(names, more, strict=True))
         parts = [extras.pop(n) for n in ("o_partial", "lse_partial") if n in extras]
         assert [t.shape[0] % b for t in parts] in ([], [0, 0])
+        table = extras.pop("page_table", None)
+        if table is not None:
+            assert v.stride(0) % v.stride(1) == 0
+            k, v = (t[table.long().clamp(0, t.shape[0] - 1)].flatten(1, 2) for t in (k, v))
         lengths = [extras.pop(n, None) for n in ("cu_seqlens_q", "cu_seqlens_k", "seqused_k")]
         assert max(b, h) <= launch.GRID_LIMIT
         assert h % hk == 0

@@ -106,7 +106,6 @@ def test_windows_caps_slopes_and_sinks_mean_what_flash_attn_says() -> None:
         {"score_mod": print},
         {"dropout_p": 0.1},
         {"seqused_q": torch.tensor([5, 5])},
-        {"page_table": torch.zeros(2, 1)},
     ],
     ids=lambda more: next(iter(more)),
 )
@@ -155,7 +154,8 @@ def test_new_keys_go_behind_those_of_the_cache() -> None:
     [
         ("FA0803", {"cache_seqlens": torch.tensor([3, 4])}),
         ("FA0802", {"cache_seqlens": 21}),
-        ("FA0809", {"block_table": torch.zeros(2, 1)}),
+        ("FA0803.*`page_table`", {"block_table": torch.zeros(2, 1)}),
+        ("FA0804.*`page_table`", {"page_table": torch.zeros(2, 1, dtype=torch.int32).to("meta")}),
         ("FA0809", {"rotary_cos": torch.ones(1)}),
         ("FA0809", {"window_size": (4, -2)}),
     ],

@@ -58,6 +58,68 @@ def test_new_keys_go_behind_those_that_a_tensor_counts(kernels: Any) -> None:
     assert [set(p.features) for p in kernels] == [{"seqused_k", "pack_gqa"}]
 
 
+def in_pages(size: int, *sequences: Any) -> tuple[Any, Any]:
+    """A pool of pages, NaN where no sequence is, and the table; pages lie backwards in the pool."""
+    counts = [-(-len(t) // size) for t in sequences]
+    pool = torch.full((sum(counts) + 1, size, *sequences[0].shape[1:]), float("nan")).bfloat16()
+    table = torch.full((len(sequences), max(counts) + 1), -1, dtype=torch.int32)
+    pages = iter(range(sum(counts), 0, -1))
+    for b, (t, count) in enumerate(zip(sequences, counts, strict=True)):
+        for n in range(count):
+            table[b, n] = next(pages)
+            rows = t[n * size : (n + 1) * size]
+            pool[table[b, n], : len(rows)] = rows
+    return pool, table
+
+
+@pytest.mark.parametrize("by", ["seqused_k", "cu_seqlens_k"])
+def test_pages_of_sequences_equal_each_alone(kernels: Any, by: str) -> None:
+    """`cu_seqlens_k` only says lengths, as version 2 of flash-attn has it."""
+    queries, keys = (2, 3), (40, 9)
+    q, k, v = normal(5, 4), normal(49, 2).split(keys), normal(49, 2).split(keys)
+    (k_pool, table), (v_pool, _) = in_pages(16, *k), in_pages(16, *v)
+    used = torch.tensor(keys, dtype=torch.int32) if by == "seqused_k" else ends(*keys)
+    name = "page_table" if by == "seqused_k" else "block_table"
+    out, _ = fa4gen.flash_attn_varlen_func(
+        q, k_pool, v_pool, cu_seqlens_q=ends(*queries), causal=True, **{by: used, name: table}
+    )
+    for rows, a, b, c in zip(out.split(queries), q.split(queries), k, v, strict=True):
+        ref, _ = reference(a[None], b[None], c[None], True, SCALE)
+        assert torch.allclose(rows.double(), ref[0], atol=1e-3, rtol=1e-2)
+    assert [set(p.features) for p in kernels] == [{"varlen_q", "seqused_k", "pages_16", "pack_gqa"}]
+
+
+@pytest.mark.parametrize("lengths", [(7, 30), 11])
+def test_new_keys_go_into_the_pages_that_the_table_names(kernels: Any, lengths: Any) -> None:
+    k, v, new = normal(2, 40, 2), normal(2, 40, 2), normal(2, 3, 2)
+    (k_pool, table), (v_pool, _) = in_pages(32, *k), in_pages(32, *v)
+    q, used = normal(2, 3, 4), torch.tensor(lengths).expand(2).int()
+    given = lengths if type(lengths) is int else used
+    out = fa4gen.flash_attn_with_kvcache(
+        q, k_pool, v_pool, new, new, cache_seqlens=given, block_table=table, causal=True
+    )
+    for n, length in enumerate(used.tolist()):
+        k[n, length : length + 3] = v[n, length : length + 3] = new[n]
+        own = (q[n : n + 1], k[n : n + 1, : length + 3], v[n : n + 1, : length + 3])
+        ref, _ = reference(*own, True, SCALE)
+        assert torch.allclose(out[n].double(), ref[0], atol=1e-3, rtol=1e-2)
+    assert [set(p.features) for p in kernels] == [{"seqused_k", "pages_32", "pack_gqa"}]
+
+
+def test_pools_of_any_layout_and_full_pages(kernels: Any) -> None:
+    """K and V of a page side by side; heads before rows; all pages count without lengths."""
+    both = normal(6, 2, 128, 2)
+    table = torch.tensor([[4, 1], [0, 5]], dtype=torch.int32)
+    q = normal(2, 1, 2)
+    for k, v in (both.unbind(1), (t.transpose(1, 2) for t in normal(6, 2, 2, 128).unbind(1))):
+        out = fa4gen.flash_attn_with_kvcache(q, k, v, block_table=table)
+        for n, pages in enumerate(table.long()):
+            own = (q[n : n + 1], k[pages].flatten(0, 1)[None], v[pages].flatten(0, 1)[None])
+            ref, _ = reference(*own, False, SCALE)
+            assert torch.allclose(out[n].double(), ref[0], atol=1e-3, rtol=1e-2)
+    assert {f for p in kernels for f in p.features} == {"pages_128"}
+
+
 def test_a_long_cache_is_split_and_a_sink_is_not(kernels: Any) -> None:
     q, cache = normal(1, 1, 8), normal(1, 3000, 1)
     fa4gen.flash_attn_with_kvcache(q, cache, cache)
@@ -76,6 +138,7 @@ def test_a_long_cache_is_split_and_a_sink_is_not(kernels: Any) -> None:
         ("FA0803.*`cu_seqlens_q`", {"cu_seqlens_q": ends(4, 5).long()}),
         ("FA0804.*`cu_seqlens_q`", {"cu_seqlens_q": ends(4, 5).to("meta")}),
         ("FA0802.*`num_splits`", {"num_splits": -1}),
+        ("FA0802.*one argument", {"page_table": ends(1)[None], "block_table": ends(1)[None]}),
     ],
 )
 def test_lengths_that_make_no_sense_are_refused(code: str, more: dict[str, Any]) -> None:

@@ -199,6 +199,13 @@ def sequence(starts, batch):
     return starts[batch], starts[batch + 1] - starts[batch]
 
 
+def page_of_key(table, batch, key, seqlen_k, by_page):
+    """(page, row in it) of a key of a sequence; page -1, which no tensor has, from its end on."""
+    used = cutlass.min(key, cutlass.max(seqlen_k - 1, Int32(0)))
+    n, row = divmod(used, by_page)
+    return cutlass.select_(key < seqlen_k, table[batch, n], Int32(-1)), row
+
+
 def used_keys(used, batch, most):
     """How many keys of a sequence are there: never more than it has room for."""
     return cutlass.max(cutlass.min(used[batch], most), Int32(0))

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from fa4gen.ir.program import Call, Define, Segment, Stmt
 from fa4gen.ir.schedule import Schedule
 
+from .lengths import most_keys
 from .sections import Occurrence
 from .splits import shared, split
 
@@ -68,8 +69,8 @@ def limits(schedule: Schedule) -> tuple[Define, ...]:
     if "window" not in schedule.features:
         return ()
     bounds = (
-        ("-q.shape[1]", "k.shape[1]"),
-        ("-k.shape[1]", "0" if schedule.causal else "q.shape[1]"),
+        ("-q.shape[1]", most_keys(schedule)),
+        (f"-{most_keys(schedule)}", "0" if schedule.causal else "q.shape[1]"),
     )
     return tuple(
         Define(name=name, text=f"cutlass.max(cutlass.min({name}, {most}), {least})")

@@ -7,12 +7,26 @@ behind it make rows that nobody stores, and scores of keys behind it are masked:
 they lie.
 """
 
-from fa4gen.ir.program import Define
+from dataclasses import dataclass
+
+from fa4gen.ir.features import PAGES
+from fa4gen.ir.geometry import Boxes
+from fa4gen.ir.program import Box, Define
 from fa4gen.ir.schedule import Schedule
 
+from .pages import LANE, look_up, pages, rows_of_box
 from .splits import split
 
-ENDS = {"q": {"varlen_q"}, "k": {"varlen_k", "seqused_k"}}
+ENDS = {"q": {"varlen_q"}, "k": {"varlen_k", "seqused_k", *PAGES}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyBoxes:
+    """The copies of a block, what is looked up `before` them, how many `lanes` share them."""
+
+    boxes: tuple[Box, ...]
+    before: tuple[Define, ...] = ()
+    lanes: int = 0
 
 
 def own_ends(schedule: Schedule, side: str) -> bool:
@@ -25,8 +39,33 @@ def ended(schedule: Schedule, *, values: bool) -> str:
     return "ended" if values and own_ends(schedule, "k") else ""
 
 
-def key_coordinates(schedule: Schedule, column: str, row: str, *, values: bool) -> tuple[str, ...]:
-    """TMA coordinates of a box of K or V whose first row is `row` of the sequence."""
+def key_boxes(
+    schedule: Schedule, item: str, base: str, boxes: Boxes, row: str, *, values: bool
+) -> KeyBoxes:
+    """The TMA boxes of a block of K or V whose first row is `row` of the sequence. `base`: of its
+    slot in shared memory."""
+    columns = [str(n * boxes.width) for n in range(boxes.count)]
+    bases = [f"{base} + {n * boxes.elements}" for n in range(boxes.count)]
+    if not pages(schedule):
+        places = (_coordinates(schedule, c, row, values=values) for c in columns)
+        copies = (Box(smem=b, coords=at) for b, at in zip(bases, places, strict=True))
+        return KeyBoxes(boxes=tuple(copies))
+    rows = rows_of_box(schedule, boxes.rows)
+    lanes = boxes.rows // rows if rows < boxes.rows else 0
+    if lanes:
+        row = f"{row} + {LANE} * {rows}"
+        bases = [f"{b} + {LANE} * {rows * boxes.width}" for b in bases]
+    page, inside = f"{item}_page", f"{item}_row"
+    found = look_up(page, inside, row)
+    place: tuple[str, ...] = (inside, "head_kv", page)
+    if values:
+        end = f"{page} * v_rows + {inside} + seqlen_k - ({row})"
+        place = (f"v_skip + {row}", "head_kv", end, "LONG")
+    copies = (Box(smem=b, coords=(c, *place)) for b, c in zip(bases, columns, strict=True))
+    return KeyBoxes(boxes=tuple(copies), before=(found,), lanes=lanes)
+
+
+def _coordinates(schedule: Schedule, column: str, row: str, *, values: bool) -> tuple[str, ...]:
     if ended(schedule, values=values):
         return (column, f"v_skip + {row}", "head_kv", "v_end", "LONG")
     if "varlen_k" in schedule.features:
@@ -41,12 +80,17 @@ def extents(schedule: Schedule) -> tuple[tuple[str, str], ...]:
     own_k = own_q or own_ends(schedule, "k")
     return (
         ("rows_q" if own_q else "seqlen_q", "q.shape[1]"),
-        ("rows_k" if own_k else "seqlen_k", "k.shape[1]"),
+        ("rows_k" if own_k else "seqlen_k", most_keys(schedule)),
         *(() if "varlen_k" in schedule.features or not own_ends(schedule, "k") else (_V_ROWS,)),
     )
 
 
-_V_ROWS = ("v_rows", "Int32(v.stride[0] // v.stride[1])")  # from one batch of V to the next
+def most_keys(schedule: Schedule) -> str:
+    """In the host function: how many keys a sequence has at most."""
+    return "k.shape[1] * page_table.shape[1]" if pages(schedule) else "k.shape[1]"
+
+
+_V_ROWS = ("v_rows", "Int32(v.stride[0] // v.stride[1])")  # from one batch (page) of V to the next
 
 
 def tile_lengths(schedule: Schedule, rows: str) -> tuple[Define, ...]:
@@ -76,9 +120,11 @@ def _of_keys(schedule: Schedule, rows: str) -> list[tuple[str, str]]:
         length = f"used_keys(seqused_k, batch, {length})"
     if own_ends(schedule, "q"):
         length = f"cutlass.select_(m_block * ({rows}) < seqlen_q, {length}, Int32(0))"
-    if length != "rows_k":
+    if own_ends(schedule, "q") or own_ends(schedule, "k"):
         found.append(("seqlen_k", length))
-    if own_ends(schedule, "k"):
+    if pages(schedule):
+        found.append(("v_skip", "LONG - seqlen_k"))
+    elif own_ends(schedule, "k"):
         found.append(("v_skip, v_end", f"LONG - seqlen_k, {start} + seqlen_k"))
     return found
 
@@ -105,6 +151,8 @@ def partial(schedule: Schedule) -> Define:
 
 
 def batches(schedule: Schedule) -> tuple[str, str]:
-    """The batch of q and of k that `launch` is compiled for: one where sequences are packed."""
+    """The batch of q and of k that `launch` is compiled for: one where sequences are packed, any
+    number of pages."""
     packed = [f"varlen_{side}" in schedule.features for side in "qk"]
-    return ("1" if packed[0] else "b", "1" if packed[1] else "b")
+    of_k = "cute.sym_int()" if pages(schedule) else "1" if packed[1] else "b"
+    return ("1" if packed[0] else "b", of_k)

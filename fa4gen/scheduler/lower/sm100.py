@@ -28,10 +28,11 @@ from fa4gen.ir.program import (
 )
 from fa4gen.ir.schedule import Buffer, Operation, Role, Schedule, Space
 
+from . import pages
 from .blocks import WINDOW, block_index, limit, limits, masked, visited
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
-from .lengths import batches, ended, extents, key_coordinates, out_of, partial, tile_lengths
+from .lengths import batches, ended, extents, key_boxes, out_of, partial, tile_lengths
 from .modifiers import asked, call_of, captured, changed
 from .queries import Queries, queries
 from .regions import Storage, accesses
@@ -134,7 +135,7 @@ class Sm100:
         touched = accesses(self.schedule, self.storage, o)
         match o.operation.kind:
             case "tma_load":
-                return [self._load(event, touched, cursors)]
+                return self._load(event, touched, cursors)
             case "umma":
                 return [self._umma(o, touched, cursors)]
             case "row_max":
@@ -198,7 +199,7 @@ class Sm100:
             prev=o.prev,
         )
 
-    def _load(self, event: OpEvent, touched: Touched, cursors: Cursors) -> TmaLoad:
+    def _load(self, event: OpEvent, touched: Touched, cursors: Cursors) -> list[Stmt]:
         o = event.occurrence
         item = o.operation.writes[0]
         (signal,) = event.signals
@@ -211,32 +212,36 @@ class Sm100:
         if isinstance(o.instance, int) and o.instance:
             base += f" + {o.instance * self._tile_elements(item)}"
         at, armed = self._queries(), ""
-        row = f"{block_index(self.schedule, o)} * {buffer.tile[0]}"
+        before: tuple[Define, ...] = ()
+        lanes = 0
         if o.level == "tile":
             row = at.first(o.instance if isinstance(o.instance, int) else 0)
             armed = at.armed(boxes.count * boxes.width * 2)
-
-        values = item == self._product(fresh=False).b
-
-        def place(column: str) -> tuple[str, ...]:
-            if o.level == "tile":
-                return at.coordinates(column, row)
-            return key_coordinates(self.schedule, column, row, values=values)
-
-        return TmaLoad(
+            copies = tuple(
+                Box(
+                    smem=f"{base} + {n * boxes.elements}",
+                    coords=at.coordinates(str(n * boxes.width), row),
+                )
+                for n in range(boxes.count)
+            )
+        else:
+            row = f"{block_index(self.schedule, o)} * {buffer.tile[0]}"
+            values = item == self._product(fresh=False).b
+            keys = key_boxes(self.schedule, item, base, boxes, row, values=values)
+            before, copies, lanes = keys.before, keys.boxes, keys.lanes
+        load = TmaLoad(
             operation=o.operation.name,
             on=Slot(barrier=signal.barrier, instance=signal.instance, slot=slot),
             tx_bytes=self.tx_bytes(o),
             armed=armed,
             tensor_map=f"tma_{item}",
-            boxes=tuple(
-                Box(smem=f"{base} + {n * boxes.elements}", coords=place(str(n * boxes.width)))
-                for n in range(boxes.count)
-            ),
+            boxes=copies,
+            lanes=lanes,
             accesses=touched,
             span=o.span,
             prev=o.prev,
         )
+        return [*(replace(d, span=o.span, prev=o.prev) for d in before), load]
 
     def _umma(self, o: Occurrence, touched: Touched, cursors: Cursors) -> Umma:
         op = o.operation
@@ -602,21 +607,19 @@ class Sm100:
                 f"p.Tcgen05InstrDesc.build({types}, n_dim={value}, {rows}, b_major=1)",
             )
         )
+        passed = (*parameters(s), *at.parameters(), *pages.parameters(s))
         return Head(
             dtype=self.dtype,
             constants=base,
             functions=("combine",) if split(s) else (),
             maps=(
                 _query_map(str(qk.a), self._boxes(qk.a), at),
-                *(
-                    replace(_tensor_map(str(i), self._boxes(i)), ends=ended(s, values=i == pv.b))
-                    for i in (qk.b, pv.b)
-                ),
+                *(_key_map(s, str(i), self._boxes(i), values=i == pv.b) for i in (qk.b, pv.b)),
                 *(_out_map(self._out_boxes(), at) for _ in (() if split(s) else (1,))),
             ),
-            first=at.host(),
-            parameters=(*parameters(s), *at.parameters()),
-            arguments=tuple(name for name, _ in (*parameters(s), *at.parameters())),
+            first=(*at.host(), *pages.host(s)),
+            parameters=passed,
+            arguments=tuple(name for name, _ in passed),
             lengths=extents(s),
             batches=batches(s),
             ratio=at.ratio,
@@ -636,6 +639,11 @@ class Sm100:
 
 def _query_map(tensor: str, boxes: Boxes, at: Queries) -> TensorMap:
     return replace(_tensor_map(tensor, boxes), packed=at.packed)
+
+
+def _key_map(schedule: Schedule, item: str, boxes: Boxes, *, values: bool) -> TensorMap:
+    rows = pages.rows_of_box(schedule, boxes.rows)
+    return replace(_tensor_map(item, boxes), rows=rows, ends=ended(schedule, values=values))
 
 
 def _out_map(boxes: Boxes, at: Queries) -> TensorMap:

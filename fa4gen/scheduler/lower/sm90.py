@@ -24,10 +24,11 @@ from fa4gen.ir.program import (
 )
 from fa4gen.ir.schedule import Operation, Role, Schedule
 
+from . import pages
 from .blocks import WINDOW, block_index, limit, limits, masked, visited
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
-from .lengths import batches, ended, extents, key_coordinates, out_of, partial, tile_lengths
+from .lengths import batches, ended, extents, key_boxes, out_of, partial, tile_lengths
 from .modifiers import asked, call_of, captured, changed
 from .queries import Queries, queries
 from .regions import Storage, accesses
@@ -113,7 +114,7 @@ class Sm90:
         name = o.operation.name
         match o.operation.kind:
             case "tma_load":
-                return [self._load(event, cursors)]
+                return self._load(event, cursors)
             case "wgmma":
                 return [self._wgmma(o, touched, cursors)]
             case "online_softmax":
@@ -222,7 +223,7 @@ class Sm90:
             made.append(replace(self._call(o, "mask_scores", args, ()), piece="mask"))
         return made
 
-    def _load(self, event: OpEvent, cursors: Cursors) -> TmaLoad:
+    def _load(self, event: OpEvent, cursors: Cursors) -> list[Stmt]:
         o = event.occurrence
         item = o.operation.writes[0]
         (signal,) = event.signals
@@ -230,31 +231,28 @@ class Sm90:
         boxes = self._boxes(item)
         slot = cursors.slot(self.schedule.ring_barrier(item, "empty"), item) if ring else ""
         base = f"raw_{item} + {slot} * {boxes.tile_bytes // 2}" if ring else f"raw_{item}"
+        before: tuple[Define, ...] = ()
+        lanes = 0
         if o.level == "tile":
             copies, armed = self._query_boxes(item, base)
         else:
             row = f"{block_index(self.schedule, o)} * {self._rows(item)}"
             armed = ""
-            copies = tuple(
-                Box(
-                    smem=f"{base} + {n * boxes.elements}",
-                    coords=key_coordinates(
-                        self.schedule, str(n * boxes.width), row, values=item == "v"
-                    ),
-                )
-                for n in range(boxes.count)
-            )
-        return TmaLoad(
+            keys = key_boxes(self.schedule, item, base, boxes, row, values=item == "v")
+            before, copies, lanes = keys.before, keys.boxes, keys.lanes
+        load = TmaLoad(
             operation=o.operation.name,
             on=Slot(barrier=signal.barrier, instance=signal.instance, slot=slot if ring else ""),
             tx_bytes=self.tx_bytes(o),
             armed=armed,
             tensor_map=f"tma_{item}",
             boxes=copies,
+            lanes=lanes,
             accesses=accesses(self.schedule, self.storage, o),
             span=o.span,
             prev=o.prev,
         )
+        return [*(replace(d, span=o.span, prev=o.prev) for d in before), load]
 
     def _query_boxes(self, item: str, base: str) -> tuple[tuple[Box, ...], str]:
         """The boxes of a CTA's Q, and the bytes that they bring where that is not all of the tile:
@@ -545,26 +543,24 @@ class Sm90:
             functions=("combine",) if split(s) else (),
             maps=(
                 _query_map("q", self._boxes("q"), at),
-                *(
-                    replace(_tensor_map(i, self._boxes(i)), ends=ended(s, values=i == "v"))
-                    for i in "kv"
-                ),
+                *(_key_map(s, i, self._boxes(i), values=i == "v") for i in "kv"),
                 *(
                     _out_map(replace(self._out_boxes(), rows=own), at)
                     for _ in (() if split(s) else (1,))
                 ),
             ),
-            first=at.host(),
+            first=(*at.host(), *pages.host(s)),
             parameters=(
                 ("mma_qk", "cute.TiledMma"),
                 ("mma_pv", "cute.TiledMma"),
                 *parameters(s),
                 *at.parameters(),
+                *pages.parameters(s),
             ),
             arguments=(
                 "mma_qk",
                 "mma_pv",
-                *(name for name, _ in (*parameters(s), *at.parameters())),
+                *(name for name, _ in (*parameters(s), *at.parameters(), *pages.parameters(s))),
             ),
             lengths=extents(s),
             batches=batches(s),
@@ -601,6 +597,11 @@ def _tensor(dtype: str, rows: int, columns: int, stages: int = 0) -> str:
 def _query_map(tensor: str, boxes: Boxes, at: Queries) -> TensorMap:
     made = _tensor_map(tensor, boxes)
     return replace(made, rows=at.rows, packed=True) if at.packed else made
+
+
+def _key_map(schedule: Schedule, item: str, boxes: Boxes, *, values: bool) -> TensorMap:
+    rows = pages.rows_of_box(schedule, boxes.rows)
+    return replace(_tensor_map(item, boxes), rows=rows, ends=ended(schedule, values=values))
 
 
 def _out_map(boxes: Boxes, at: Queries) -> TensorMap:

@@ -16,6 +16,7 @@ from fa4gen.ir.program import Define
 from fa4gen.ir.schedule import Schedule
 from fa4gen.scheduler.tile_ring import DYNAMIC
 
+from .lengths import most_keys
 from .queries import DIVISOR, Queries
 
 
@@ -30,7 +31,7 @@ def tile_scheduler(schedule: Schedule, at: Queries) -> TileScheduler:
         blocks = ("m_blocks", f"q.shape[1] // ({at.of_tile}) + cu_seqlens_q.shape[0] - 1")
     section = (
         "section",
-        f"l2_section(k.shape[1], k.shape[2], {at.ratio}, {row_bytes})",
+        f"l2_section({most_keys(schedule)}, k.shape[2], {at.ratio}, {row_bytes})",
     )
     sections = ("sections", f"{heads} // section")
     tiles = ("tiles", f"m_blocks * {heads} * q.shape[0]")
