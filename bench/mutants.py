@@ -45,6 +45,8 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "bwd_hd64_sm90": {},
         "bwd": {"head_dim": "80", "head_dim_v": "40"},
         "bwd_sm90": {"head_dim": "40", "head_dim_v": "64"},
+        "bwd_to128_sm90": {"head_dim": "72", "head_dim_v": "104"},
+        "bwd_to256_sm90": {"head_dim": "192", "head_dim_v": "128"},
     }
 )
 LENGTHS = ((1, 1), (129, 300), (300, 129), (257, 513))

@@ -41,16 +41,47 @@ def test_gradients_are_right(case: tuple[int, bool, str, int, int, int, int], se
     assert [v.name for v in got.verdicts] == ["dq", "dk", "dv"]
 
 
+MEMBERS = [  # family, head dim, head dim of V
+    ("bwd_sm90", 40, 24),
+    ("bwd_to128_sm90", 72, 104),  # a consumer's columns of dQ end past the tensor
+    ("bwd_to256_sm90", 192, 128),
+    ("bwd_to256_sm90", 256, 256),  # one slot of Q and dO
+]
+
+
 @pytest.mark.dsl
-def test_a_family_serves_odd_head_dims() -> None:
+@pytest.mark.parametrize("member", MEMBERS, ids=lambda m: "-".join(map(str, m)))
+def test_families_serve_other_head_dims(member: tuple[str, int, int]) -> None:
     pytest.importorskip("cutlass")
+    family, d, dv = member
     sizes = {"heads": 2, "heads_kv": 1, "seqlen_q": 131, "seqlen_k": 70}
     got = emulate(
-        SCHEDULES / "bwd_sm90.yaml",
-        settings={"head_dim": "40", "head_dim_v": "24", "causal": "true"},
+        SCHEDULES / f"{family}.yaml",
+        settings={"head_dim": str(d), "head_dim_v": str(dv), "causal": "true"},
         **sizes,  # type: ignore[arg-type]
     )
     assert got.ok, str(got)
+
+
+SPANNING = {  # a line of the family whose products span the consumers, another in its place, codes
+    "K and V overwritten while the other reads them": ("  kv_done: ", "", "FA0310"),
+    "P of the other is not awaited": ("  p_all:       {", "", "FA0309"),
+    "columns that are no whole steps": ("  dk_columns: ", "  dk_columns: 120", "FA0411"),
+    "half of P": ("  pdo: ", "  pdo: {op: wgmma, a: p_all, b: do, updates: dv}", "FA0411"),
+    "all queries each": ("  kq: ", "  kq: {op: wgmma, a: k, b: q^T, writes: s}", "FA0411"),
+}
+
+
+@pytest.mark.parametrize("name", SPANNING)
+def test_spanning_products_are_judged(name: str, tmp_path: Path) -> None:
+    start, other, code = SPANNING[name]
+    lines = (SCHEDULES / "bwd_to256_sm90.yaml").read_text().splitlines()
+    (at,) = (n for n, line in enumerate(lines) if line.startswith(start))
+    path = tmp_path / "edited.yaml"
+    path.write_text("\n".join((*lines[:at], other, *lines[at + 1 :])))
+    with pytest.raises(Fa4genError) as caught:
+        check(path)
+    assert {d.code for d in caught.value.diagnostics} == {code}
 
 
 def edited(tmp_path: Path, *pairs: tuple[str, str]) -> Path:
@@ -68,7 +99,8 @@ REFUSED = {
     "dV of dS": (("a: p, b: do, updates: dv", "a: ds, b: do, updates: dv"), "FA0222"),
     "dK without its scale": (("writes: dk_out, scaled: true", "writes: dk_out"), "FA0223"),
     "a part that is no part": (("dq_columns: head_dim // 2", "dq_columns: head_dim"), "FA0411"),
-    "columns that begin within a box": (("head_dim: 128,", "head_dim: 96,"), "FA0412"),
+    "columns that are no whole steps": (("head_dim: 128,", "head_dim: 80,"), "FA0411"),
+    "columns in narrower boxes": (("head_dim: 128,", "head_dim: 96,"), ""),
     "blocks that row arrays do not hold": (("tile_m: 64  ", "tile_m: 80  "), "FA0411"),
     "the other loop": (("over: query_blocks", "over: kv_blocks"), "FA0109"),
     "from the last block": (("order: ascending", "order: descending"), "FA0603"),

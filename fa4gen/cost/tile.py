@@ -7,6 +7,7 @@ A block is a list of matrix products and what passes between them. The published
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fa4gen.ir.boxes import side_by_side
 from fa4gen.ir.geometry import padded
 from fa4gen.ir.ops import KINDS, Unit
 from fa4gen.ir.schedule import Operation, Schedule, Space
@@ -75,7 +76,8 @@ def _product(schedule: Schedule, op: Operation) -> Product:
     result = schedule.buffer_of((*op.writes, *op.updates)[0])
     a, b = schedule.buffer_of(op.a or ""), schedule.buffer_of(op.b or "")
     summed = a.tile[0] if "a" in op.transposed else a.tile[1]
-    instances = schedule.index.count if op.options.get("sums_over") else 1
+    beside = "a" not in op.transposed and op.kind == "wgmma" and side_by_side(schedule, a)
+    instances = schedule.index.count if op.options.get("sums_over") or beside else 1
     return Product(
         name=op.name,
         m=result.tile[0],

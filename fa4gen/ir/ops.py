@@ -86,7 +86,7 @@ KINDS = MappingProxyType(
                 product=True,
                 writes=(0, 1),
                 updates=(0, 1),
-                options=("sums_over",),
+                options=("sums_over", "spans"),
                 targets=HOPPER,
                 doc="wgmma of one warpgroup: writes or updates an accumulator in registers",
             ),

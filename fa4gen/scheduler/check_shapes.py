@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from fa4gen.diag import Diagnostic, Note
 from fa4gen.dtypes import resolve
-from fa4gen.ir.geometry import ROW_UNIT, Boxes, padded
+from fa4gen.ir.boxes import columns_split
+from fa4gen.ir.geometry import ROW_UNIT, STEP, padded
 from fa4gen.ir.ops import KINDS, Unit
 from fa4gen.ir.schedule import Buffer, Operation, Schedule, Space
 from fa4gen.target import Target
@@ -48,7 +49,7 @@ def _product(schedule: Schedule, target: Target, operation: Operation) -> Iterat
     """A [m, k] times B [k, n], to a result [m, n], each operand as it is taken (B^T is [n, k]).
 
     Where a product sums over instances, k is that of all, and each has its part of the result;
-    where it spans them, it takes their tiles side by side.
+    where it spans them, it takes their tiles side by side, and each warpgroup has its own columns.
     """
     name = (operation.writes or operation.updates)[0]
     a, b, result = (schedule.buffer_of(x) for x in (operation.a or "", operation.b or "", name))
@@ -65,6 +66,8 @@ def _product(schedule: Schedule, target: Target, operation: Operation) -> Iterat
     if operation.options.get("sums_over"):
         yield from _summed(schedule, target, operation, (a, b), result)
         return
+    if columns_split(schedule, operation):
+        b = _in_shares(schedule, operation, b)
     m, k = a.tile[::-1] if "a" in operation.transposed else a.tile
     n = result.tile[1]
     expected = (n, k) if "b" in operation.transposed else (k, n)
@@ -81,7 +84,8 @@ def _product(schedule: Schedule, target: Target, operation: Operation) -> Iterat
             notes=_notes(a, b, result),
             fix=f"{_tile(a)} and {_tile(result)} ask for {expected[0]} x {expected[1]}",
         )
-    for tile, which in _head_dims(schedule, operation, a, b, result):
+    named = (schedule.buffer_of(operation.a or ""), schedule.buffer_of(operation.b or ""))
+    for tile, which in _head_dims(schedule, operation, *named, result):
         dim = schedule.head_dim if which == "head_dim" else schedule.head_dim_v
         if tile.tile[1] == dim:
             continue
@@ -92,8 +96,17 @@ def _product(schedule: Schedule, target: Target, operation: Operation) -> Iterat
             notes=_notes(tile),
             fix=f"write `{which}` for the columns of `{tile.name}`",
         )
-    yield from _instruction(target, operation, (m, n, k))
+    own = n // (schedule.index.count if columns_split(schedule, operation) else 1)
+    yield from _instruction(target, operation, (m, own, k))
     yield from _types(schedule, operation, (a, b), result)
+
+
+def _in_shares(schedule: Schedule, operation: Operation, b: Buffer) -> Buffer:
+    """A B operand with columns for whole steps of each instance: TMA fills them with zeros."""
+    if "b" in operation.transposed:
+        return b
+    step = STEP * schedule.index.count
+    return replace(b, tile=(b.tile[0], -(-b.tile[1] // step) * step))
 
 
 def _side_by_side(schedule: Schedule, buffer: Buffer) -> Buffer:
@@ -130,7 +143,7 @@ def _summed(
     k, m = a.tile if "a" in operation.transposed else a.tile[::-1]
     rows, columns = result.tile
     n = padded(b.tile[1])
-    shares = ((m, n // count), (m // count, n))
+    shares = ((m, _in_shares(schedule, operation, b).tile[1] // count), (m // count, n))
     if not a.per or not b.per or k != b.tile[0] or (rows, columns) not in shares:
         yield Diagnostic(
             code="FA0411",
@@ -138,19 +151,9 @@ def _summed(
             f"does not give {_tile(result)} to each",
             span=operation.span,
             notes=_notes(a, b, result),
-            fix=f"write `tile: [{m}, {n // count}]` or `[{m // count}, {n}]` for `{result.name}`",
+            fix=f"write `tile: [{m}, {shares[0][1]}]` or `[{m // count}, {n}]` for `{result.name}`",
         )
         return
-    width = Boxes(rows=b.tile[0], columns=b.tile[1]).width
-    if rows == m and columns % width:
-        yield Diagnostic(
-            code="FA0412",
-            title=f"`{operation.name}` takes {columns} of the {n} columns of `{b.name}`, which lie "
-            f"in boxes of {width}",
-            span=operation.span,
-            notes=_notes(b, result),
-            why="the instruction's operand begins with a whole box",
-        )
     yield from _instruction(target, operation, (rows, columns, k * count))
     yield from _types(schedule, operation, operands, result)
 

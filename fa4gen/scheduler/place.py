@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from fa4gen.dtypes import resolve
-from fa4gen.ir.geometry import Boxes, padded
+from fa4gen.ir.boxes import boxes
+from fa4gen.ir.geometry import padded
 from fa4gen.ir.plan import Plan, SmemPlacement
 from fa4gen.ir.schedule import Buffer, Schedule, Space
 from fa4gen.target import Target, find_target
@@ -91,19 +92,12 @@ def smem_bytes(placements: tuple[SmemPlacement, ...]) -> int:
 
 
 def tile_bytes(buffer: Buffer, schedule: Schedule) -> int:
-    """Bytes of one tile; 16-bit tiles are padded to whole MMA steps.
-
-    A tile that overlays another of the same instances has boxes of the same width: each row lies
-    where that row lay.
-    """
+    """Bytes of one tile; 16-bit tiles are padded to whole MMA steps."""
     rows, cols = (buffer.tile[0], buffer.tile[1]) if len(buffer.tile) > 1 else (1, buffer.tile[0])
     size = resolve(buffer.dtype, schedule.dtype).bits // 8
     if size != 2:
         return rows * cols * size
-    alike = (b for b in schedule.buffers if b.per is buffer.per)
-    home = next((b.tile for b in alike if b.name == buffer.overlays), ())
-    like = Boxes(rows=home[0], columns=home[1]).width if len(home) == 2 else 0
-    return Boxes(rows=rows, columns=cols, like=like).tile_bytes
+    return boxes(schedule, buffer).tile_bytes // (schedule.index.count if buffer.per else 1)
 
 
 def solve_stages(schedule: Schedule, target: Target) -> Mapping[str, int]:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,14 @@ def own_schedule(folder: Path, name: str = "mine", **more: str) -> Path:
     lines = [f"{k}: {v}\n" for k, v in more.items()]
     path.write_text(f"language: 1\nschedule: {name}\nextends: {SHIPPED}\n{''.join(lines)}")
     return path
+
+
+def test_hopper_has_a_backward_for_every_pair_of_head_dims() -> None:
+    asked = replace(D128, kernel="attention_backward")
+    for d, dv in ((d, dv) for d in range(8, 257, 8) for dv in range(8, 257, 8)):
+        assert serving(replace(asked, head_dim=d, head_dim_v=dv)).startswith("bwd")
+    with pytest.raises(Fa4genError, match="FA0805"):
+        serving(replace(asked, head_dim=264))
 
 
 def test_import_loads_neither_torch_nor_the_dsl() -> None:

@@ -124,7 +124,8 @@ def _touch(
     tile = buffer.name in storage.tile_level
     items = buffer.items
     who: list[int | Relative | None] = [o.instance if buffer.per else None]
-    summed = not write and bool(o.operation.options.get("sums_over"))
+    options = o.operation.options
+    summed = not write and bool(options.get("sums_over") or options.get("spans"))
     everyone = buffer.per and (o.instance is None or summed)  # one load (product) for all
     if everyone or buffer.name in storage.shared:
         who = list(range(schedule.index.count))

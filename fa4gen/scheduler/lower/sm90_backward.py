@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fa4gen.diag import error
+from fa4gen.ir.boxes import side_by_side
 from fa4gen.ir.geometry import STEP, padded
 from fa4gen.ir.program import (
     OWN,
@@ -182,13 +183,21 @@ class Sm90Backward(Sm90BackwardFrame):
     def _share(self, o: Occurrence, cursors: Cursors, call: "_Maker") -> Call:
         (item,) = o.operation.writes
         boxes, slot = self._boxes(item), self._slot(item, o, cursors)
-        home = self._at(item, slot, boxes.tile_bytes // 2)
-        row = f"own * {self._buffer(item).tile[0]} + warp_in_role * 16"
-        args = (home, str(boxes.rows), row, str(boxes.columns), str(boxes.width))
+        home = self._at(item, slot, boxes.tile_bytes // 2) + self._own_boxes(item)
+        row, columns = f"{self._own_row(item)}warp_in_role * 16", self._buffer(item).tile[1]
+        args = (home, str(boxes.rows), row, str(columns), str(boxes.width))
         return call("share_tile", f"frag_{o.operation.reads[0]}", *args)
 
     def _own_row(self, item: str) -> str:
-        return f"own * {self._buffer(item).tile[0]} + lane_row"
+        """The first row of this consumer, to add to."""
+        aside = side_by_side(self.schedule, self._buffer(item))
+        return "" if aside else f"own * {self._buffer(item).tile[0]} + "
+
+    def _own_boxes(self, item: str) -> str:
+        """From a tile's first element to this consumer's first column."""
+        if not side_by_side(self.schedule, self._buffer(item)):
+            return ""
+        return f" + own * {self._boxes(item).tile_bytes // 2 // self.instances}"
 
     def _stage(self, o: Occurrence, call: "_Maker") -> Call:
         (item,) = o.operation.writes
@@ -201,8 +210,10 @@ class Sm90Backward(Sm90BackwardFrame):
         (item,) = o.operation.writes
         boxes = self._boxes(item)
         scale = "softmax_scale" if o.operation.options.get("scaled") else "Float32(1.0)"
-        args = (scale, self.dtype, f"raw_{self._home(item)}", str(boxes.rows), self._own_row(item))
-        widths = (str(padded(boxes.columns)), str(boxes.width))
+        home = f"raw_{self._home(item)}{self._own_boxes(item)}"
+        row = f"{self._own_row(item)}lane_row"
+        args = (scale, self.dtype, home, str(boxes.rows), row)
+        widths = (str(padded(self._buffer(item).tile[1])), str(boxes.width))
         return call("store_gradient", f"acc_{o.operation.reads[0]}", *args, *widths)
 
     def _tma_store(self, o: Occurrence, cursors: Cursors) -> list[Stmt]:
@@ -223,14 +234,17 @@ class Sm90Backward(Sm90BackwardFrame):
 
     def _gradients(self, op: Operation) -> tuple[Box, ...]:
         (item,) = op.reads
-        boxes, rows = self._boxes(item), self._buffer(item).tile[0]
-        row = f"n_tile * {self._keys()} + own * {rows}"
+        boxes, (rows, columns) = self._boxes(item), self._buffer(item).tile
+        aside = side_by_side(self.schedule, self._buffer(item))
+        row = f"n_tile * {self._keys()}" + ("" if aside else f" + own * {rows}")
+        first = f"own * {columns} + " if aside else ""
+        base = self._own_boxes(item) if aside else f" + own * {rows * boxes.width}"
         return tuple(
             Box(
-                smem=f"raw_{self._home(item)} + {n * boxes.elements} + own * {rows * boxes.width}",
-                coords=(str(n * boxes.width), row, "head_kv", "batch"),
+                smem=f"raw_{self._home(item)} + {n * boxes.elements}{base}",
+                coords=(f"{first}{n * boxes.width}", row, "head_kv", "batch"),
             )
-            for n in range(boxes.count)
+            for n in range(boxes.count // (self.instances if aside else 1))
         )
 
     def _added(self, o: Occurrence) -> tuple[Box, ...]:

@@ -3,6 +3,7 @@ of."""
 
 from dataclasses import dataclass, replace
 
+from fa4gen.ir.boxes import boxes, columns_split, side_by_side
 from fa4gen.ir.geometry import Boxes, padded
 from fa4gen.ir.plan import Plan
 from fa4gen.ir.program import Access
@@ -43,13 +44,12 @@ class Sm90BackwardTiles:
 
     def _rows(self, buffer: Buffer) -> int:
         """Rows of a tile in shared memory, those of all consumers together."""
-        return buffer.tile[0] * (self.instances if buffer.per else 1)
+        below = buffer.per and not side_by_side(self.schedule, buffer)
+        return buffer.tile[0] * (self.instances if below else 1)
 
     def _boxes(self, item: str) -> Boxes:
-        """Boxes of a 16-bit tile; over another tile, each row lies where that row lay."""
-        buffer = self._buffer(item)
-        like = self._boxes(buffer.overlays).width if buffer.overlays else 0
-        return Boxes(rows=self._rows(buffer), columns=buffer.tile[1], like=like)
+        """Boxes of a 16-bit tile, of all consumers together."""
+        return boxes(self.schedule, self._buffer(item))
 
     def _sums(self, item: str) -> Boxes:
         """Boxes of one consumer's float32 tile."""
@@ -102,8 +102,10 @@ class Sm90BackwardTiles:
         )
 
     def _row_values(self, item: str, o: Occurrence, cursors: Cursors) -> str:
-        """Address of one float32 for each query of the block."""
-        return self._at(item, self._slot(item, o, cursors), self._queries())
+        """Address of one float32 for each query of the block that this consumer has scores of."""
+        first = self._at(item, self._slot(item, o, cursors), self._queries())
+        columns = self._buffer(o.operation.updates[0]).tile[1]
+        return first if columns == self._queries() else f"{first} + own * {columns}"
 
     def _in_registers(self, item: str) -> bool:
         return self._buffer(item).space is Space.RMEM
@@ -116,10 +118,10 @@ class Sm90BackwardTiles:
         a = self._buffer(op.a or "")
         if "a" in op.transposed:
             return self._rows(a) if op.options.get("sums_over") else a.tile[0]
-        return padded(a.tile[1])
+        return padded(a.tile[1] * (self.instances if side_by_side(self.schedule, a) else 1))
 
     def _columns_split(self, op: Operation) -> bool:
-        return bool(op.options.get("sums_over")) and not self._by_rows(self._result(op))
+        return columns_split(self.schedule, op)
 
     def _products(self) -> tuple[Operation, ...]:
         return tuple(o for o in self.schedule.operations if o.kind == "wgmma")
