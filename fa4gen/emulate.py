@@ -5,7 +5,7 @@ by the kernel's real host code. What is said of Blackwell here is emulated, neve
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -180,7 +180,7 @@ def emulate(
     fwd = emulator.load(made.shared_object, ptx=[made.lines_ptx])["fwd"]
     x = make_inputs(problem, seed)
     if schedule.kernel == "attention_backward":
-        report, verdicts = run_backward(fwd, problem, x, num_sms)
+        report, verdicts = run_backward(fwd, problem, x, num_sms, feature_values(problem))
     else:
         k, v, table = paged(problem, x, seed) if page_size else (x.k, x.v, None)
         more = feature_values(problem, table)
@@ -289,7 +289,9 @@ def _forward(
     return report, judge_forward(p, x, out, lse)
 
 
-def run_backward(kernel: Kernel, problem: AttentionProblem, x: Inputs, num_sms: int) -> Result:
+def run_backward(
+    kernel: Kernel, problem: AttentionProblem, x: Inputs, num_sms: int, more: Iterable[object] = ()
+) -> Result:
     """Runs a backward on the exact output, rounded; what it does not write stays NaN."""
     import torch
 
@@ -300,7 +302,7 @@ def run_backward(kernel: Kernel, problem: AttentionProblem, x: Inputs, num_sms: 
     values = [torch.full(rows, float("nan")) for _ in range(2)]
     sums = torch.full(x.q.shape, float("nan"))
     given = (x.q, x.k, x.v, out, x.d_out, lse, torch.zeros_like(lse))
-    report = kernel(*given, *made, *values, sums, p.scale, num_sms)
+    report = kernel(*given, *made, *values, sums, p.scale, num_sms, *more)
     return report, judge_backward(p, x, tuple(made), max_factor=MAX, rms_factor=RMS)
 
 

@@ -104,7 +104,7 @@ REFUSED = {
     "blocks that row arrays do not hold": (("tile_m: 64  ", "tile_m: 80  "), "FA0411"),
     "the other loop": (("over: query_blocks", "over: kv_blocks"), "FA0109"),
     "from the last block": (("order: ascending", "order: descending"), "FA0603"),
-    "keys that are not masked": (("mask: [seqlen_k, causal]", "mask: [causal]"), "FA0223"),
+    "keys that are not masked": (("mask: [seqlen_k, causal,", "mask: [causal,"), "FA0223"),
     "an index that there is not": (("sums_over: s", "sums_over: g"), "FA0206"),
     "one slot for dS": (("per: s, stages: 2}         # dS^T", "per: s, stages: 1} # dS^T"), ""),
     "P rounded before it is P": (("probs convert_p pdo", "convert_p probs pdo"), "FA0316"),

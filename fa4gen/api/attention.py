@@ -75,8 +75,8 @@ def attention(
     device and may be captured in a CUDA graph, best after a first call that loads the kernel.
 
     Raises `fa4gen.Fa4genError`: FA0802 to FA0809 for an argument, FA0810 to FA0814 and FA07xx where
-    no kernel can be had. Gradients flow to q, k and v through out and lse; FA0807 where an input
-    requires one and the call has `out`, `lse`, or an argument without a gradient yet.
+    no kernel can be had. Gradients flow to q, k, v and sinks through out and lse; FA0807 where an
+    input requires one and the call has `out` or `lse`, and where alibi_slopes requires one.
     """
     if not (window is None is softcap and alibi_slopes is None is sinks):
         more = (window, softcap, alibi_slopes, sinks)
@@ -99,7 +99,14 @@ def _unknown(
 def _with_extras(
     q: Any, k: Any, v: Any, causal: bool, scale: float | None, out: Any, lse: Any, more: Any
 ) -> tuple[Tensor, Tensor]:
-    by_operator = traced() or modes() or _seen_by_torch(q, k, v)
+    slopes, sinks = more[2:]
+    if wants_gradient(slopes):
+        raise error(
+            "FA0807",
+            "`alibi_slopes` requires a gradient, and none is computed of it",
+            fix="pass `alibi_slopes.detach()`: q, k, v and sinks have gradients",
+        )
+    by_operator = traced() or modes() or _seen_by_torch(q, k, v) or wants_gradient(sinks)
     call = _by_operator if by_operator else forward
     return call(q, k, v, causal, scale, out, lse, more)
 
@@ -115,10 +122,10 @@ def _seen_by_torch(q: Any, k: Any, v: Any) -> bool:
     )
 
 
-def wants_gradient(q: Any, k: Any, v: Any) -> bool:
+def wants_gradient(*tensors: Any) -> bool:
     """Whether the call is part of a graph that is differentiated."""
     return torch.is_grad_enabled() and any(
-        isinstance(t, Tensor) and t.requires_grad for t in (q, k, v)
+        isinstance(t, Tensor) and t.requires_grad for t in tensors
     )
 
 
@@ -135,14 +142,15 @@ def _by_operator(
     for name, t in (("q", q), ("k", k), ("v", v)):
         if not isinstance(t, Tensor):
             raise error("FA0802", f"`{name}` is a {type(t).__name__}, expected a torch.Tensor")
-    if not (out is None and lse is None) and wants_gradient(q, k, v):
-        name = "q" if q.requires_grad else "k" if k.requires_grad else "v"
+    window, softcap, slopes, sinks = more
+    if not (out is None and lse is None) and wants_gradient(q, k, v, sinks):
+        named = {"q": q, "k": k, "v": v, "sinks": sinks}
+        name = next(n for n, t in named.items() if wants_gradient(t))
         raise error(
             "FA0807",
             f"`{name}` requires a gradient, and results that are written to have none",
             fix="leave `out` and `lse` out, or call it under `torch.no_grad()`",
         )
-    window, softcap, slopes, sinks = more
     left, right = window or (None, None)
     if out is None and lse is None:
         made, rows = torch.ops.fa4gen.forward.default(

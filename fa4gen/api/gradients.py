@@ -1,19 +1,22 @@
-"""The backward of `attention`: gradients of q, k, v from those of the output and its LSE."""
+"""The backward of `attention`: gradients of q, k, v and of the sinks from those of the output and
+its LSE."""
 
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 
 from fa4gen.diag import error
 from fa4gen.ir.geometry import padded_rows
 from fa4gen.runtime import launch
+from fa4gen.runtime.extras import extras_of
 from fa4gen.runtime.launch import GRID_LIMIT
 from fa4gen.runtime.problem import Problem, check_shapes, scale_of, tma_view
 
 from .session import CURRENT, Session
 
 Tensor = torch.Tensor
-Gradients = tuple[Tensor, Tensor, Tensor]
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -27,22 +30,33 @@ def backward(
     d_lse: Tensor,
     causal: bool,
     scale: float | None,
+    window: Any = None,
+    softcap: float | None = None,
+    alibi_slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
 ) -> Gradients:
-    """(dq, dk, dv), of the types and shapes of q, k and v, contiguous.
+    """(dq, dk, dv, d_sinks), of the types and shapes of q, k, v and the sinks, contiguous; without
+    sinks d_sinks is empty.
 
-    `out` and `lse` are what `attention` returned for q, k and v; `d_out` and `d_lse` their
-    gradients. Rows that see no key, and keys that no row sees, have gradients of exactly 0. Raises
-    `Fa4genError`: FA0804, FA0805 for a device or problem without kernels, FA081x, FA07xx.
+    `out` and `lse` are what `attention` returned for q, k, v and the arguments behind; `d_out` and
+    `d_lse` their gradients. Rows that see no key, and keys that no row sees, have gradients of
+    exactly 0. Raises `Fa4genError`: FA0804, FA0805 for a device or problem without kernels, FA081x,
+    FA07xx.
     """
     check_shapes(tuple(q.shape), tuple(k.shape), tuple(v.shape))
     number = scale_of(scale, q.shape[3])
     facts = launch.device_of_tensor(q)
+    # a sink is in the LSE, and so in every probability: to the kernels it is nothing of its own
+    causal, extras = extras_of(q, causal, window, softcap, alibi_slopes, None)
     dq, dk, dv = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (q, k, v))
+    d_sinks = torch.zeros_like(sinks) if sinks is not None else q.new_empty(0)
     if not (q.numel() and k.numel()):
-        return dq.zero_(), dk.zero_(), dv.zero_()
+        if sinks is not None and lse.numel():
+            d_sinks = sink_gradient(sinks, lse, -d_lse.float())
+        return dq.zero_(), dk.zero_(), dv.zero_(), d_sinks
     if q.shape[2] > GRID_LIMIT:
         raise error("FA0809", f"{q.shape[2]} heads, the backward takes up to {GRID_LIMIT}")
-    kernel = _kernel(CURRENT.get(), q, v, causal, facts)
+    kernel = _kernel(CURRENT.get(), q, v, causal, extras.features, facts)
     q, k, v, out, d_out = (tma_view(t.detach()) for t in (q, k, v, out, d_out.to(q.dtype)))
     given = (q, k, v, out, d_out, lse.detach(), d_lse.detach().float())
     step = max(1, GRID_LIMIT // q.shape[2])  # batches in one launch: grids end at 65535
@@ -51,8 +65,24 @@ def backward(
         for first in range(0, q.shape[0], step):
             part = slice(first, first + step)
             made = tuple(t[part] for t in (*given, dq, dk, dv))
-            kernel.function(*made, *_workspaces(made[0]), number, kernel.num_sms)
-    return dq, dk, dv
+            spaces = _workspaces(made[0])
+            more = extras.values(part, slice(None))
+            kernel.function(*made, *spaces, number, kernel.num_sms, *more)
+            if sinks is not None:
+                delta = spaces[1][:, :, : q.shape[1]]
+                d_sinks += sink_gradient(sinks, given[5][part], delta)
+    return dq, dk, dv, d_sinks
+
+
+def sink_gradient(sinks: Tensor, lse: Tensor, delta: Tensor) -> Tensor:
+    """The gradient (heads,) of the sinks (heads,), of their type.
+
+    lse, delta (batch, heads, rows), float32: delta = rowsum(O dO) - dLSE. A sink has no value, so
+    that its probability exp(sink - lse), of each row, is changed by -delta alone. Where all is -inf
+    (no key, a sink of -inf), nothing depends on the sink.
+    """
+    share = torch.exp(sinks.detach().float()[:, None] - lse).nan_to_num(nan=0.0)
+    return (-share * delta).sum((0, 2)).to(sinks.dtype)
 
 
 def _workspaces(q: Tensor) -> tuple[Tensor, ...]:
@@ -64,11 +94,16 @@ def _workspaces(q: Tensor) -> tuple[Tensor, ...]:
 
 
 def _kernel(
-    session: Session, q: Tensor, v: Tensor, causal: bool, facts: launch.Device
+    session: Session,
+    q: Tensor,
+    v: Tensor,
+    causal: bool,
+    features: tuple[str, ...],
+    facts: launch.Device,
 ) -> launch.Kernel:
     """The kernel, from the memory of the session, or looked for and put there."""
     d, dv, device = q.shape[3], v.shape[3], q.get_device()
-    key = ("backward", q.dtype, d, dv, causal, device)
+    key = ("backward", q.dtype, d, dv, causal, features, device)
     kernels = session.kernels  # a new one if layers change meanwhile
     if key not in kernels:
         problem = Problem(
@@ -77,6 +112,7 @@ def _kernel(
             head_dim=d,
             head_dim_v=dv,
             causal=causal,
+            features=features,
             kernel="attention_backward",
         )
         kernels[key] = session.kernel(problem, device, facts.num_sms)

@@ -2,7 +2,8 @@
 
 `score_mod(captured, batch, head)` computes what a tile has in common and returns three functions:
 `row(query)` and `column(key)` give the values that a row, or a column, has in common;
-`element(score, query, key, row, column)` one score (without `score`, for a mask).
+`element(score, query, key, row, column)` one score (without `score`, for a mask), and for the
+backward its derivative.
 """
 
 import math
@@ -60,7 +61,7 @@ def functions(modifiers: Modifiers) -> str:
 def _function(name: str, e: Expression, modifiers: Modifiers, first: tuple[str, ...]) -> str:
     printed = _Printed(expression=e, tensors=modifiers.tensors)
     printed.run()
-    result = printed.text(e.results[0], "element")
+    result = ", ".join(printed.text(r, "element") for r in e.results)
     count = len(modifiers.numbers)
     names = [f"number_{n}" for n in range(count)]
     names += [f"tensor_{n}" for n in range(len(modifiers.tensors))]

@@ -118,9 +118,9 @@ KINDS = MappingProxyType(
                 reads=(1, 2),
                 writes=(0, 1),
                 updates=(0, 1),
-                options=("mask",),
-                doc="masks S, and replaces it by exp2(S - LSE), the probabilities of the forward; "
-                "or reads it, and writes them rounded",
+                options=("score", "mask"),
+                doc="changes and masks S, and replaces it by exp2(S - LSE), the probabilities of "
+                "the forward; or reads it, and writes them rounded",
             ),
             Kind(
                 name="score_gradients",
@@ -130,8 +130,9 @@ KINDS = MappingProxyType(
                 reads=(2, 2),
                 writes=(0, 2),
                 updates=(0, 1),
-                doc="replaces dP by dS = P (dP - delta); reads P and delta; or writes dS rounded, "
-                "with P in registers",
+                doc="replaces dP by dS = P (dP - delta), times the derivative of what "
+                "`probabilities` does to scores; reads P and delta; or writes dS rounded, with P "
+                "in registers",
             ),
             Kind(
                 name="rescale_factor",

@@ -5,10 +5,11 @@
 
 Behind these, each may be left out: window_left, window_right, softcap, alibi_slopes, sinks.
 
-    fa4gen::backward(q, k, v, out, lse, d_out, d_lse, causal, softmax_scale) -> (dq, dk, dv)
+    fa4gen::backward(q, k, v, out, lse, d_out, d_lse, causal, softmax_scale, …)
+        -> (dq, dk, dv, d_sinks)
 
-`forward` is differentiable by `backward`, in q, k and v, through both of its results. They are
-registered by `Library.impl`, which costs less than `custom_op` in host time a call.
+`forward` is differentiable by `backward`, in q, k, v and sinks, through both of its results. They
+are registered by `Library.impl`, which costs less than `custom_op` in host time a call.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ import torch
 
 from fa4gen.diag import error
 
-Backward = Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+Backward = Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]
 Forward = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 MORE = (
     "bool causal, float? softmax_scale, SymInt? window_left=None, SymInt? window_right=None, "
@@ -28,9 +29,10 @@ RETURNS = f"(Tensor q, Tensor k, Tensor v, {MORE}) -> (Tensor, Tensor)"
 WRITES = f"(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor(b!) lse, {MORE}) -> ()"
 GRADIENTS = (
     "(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor d_out, Tensor d_lse, "
-    "bool causal, float? softmax_scale) -> (Tensor, Tensor, Tensor)"
+    f"{MORE}) -> (Tensor, Tensor, Tensor, Tensor)"
 )
-PLAIN = 5  # arguments of `forward` before those that have no gradient yet
+CAUSAL, SLOPES, SINKS = 3, 8, 9  # places among the arguments of `forward`
+PLAIN = 9  # arguments of `backward` before those that may be left out
 
 
 def register(forward: Forward, backward: Backward) -> Any:
@@ -45,11 +47,15 @@ def register(forward: Forward, backward: Backward) -> Any:
     ) -> None:
         forward(q, k, v, causal, scale, out, lse, *(_more(*more) if more else ()))
 
+    def run_backward(*given: Any) -> Any:
+        plain, more = given[:PLAIN], given[PLAIN:]
+        return backward(*plain, *(x for values in _more(*more) for x in values))
+
     library: Any = torch.library.Library("fa4gen", "DEF")  # type: ignore[no-untyped-call]
     for name, schema, call, fake in (
         ("forward", RETURNS, run, _fake),
         ("forward_into", WRITES, run_into, _fake_into),
-        ("backward", GRADIENTS, backward, _fake_gradients),
+        ("backward", GRADIENTS, run_backward, _fake_gradients),
     ):
         library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
         library.impl(name, call, "CompositeExplicitAutograd")
@@ -61,26 +67,40 @@ def register(forward: Forward, backward: Backward) -> Any:
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, Any]) -> None:
-    """What the backward needs of a call; FA0807 for what it cannot do yet."""
-    if any(x is not None for x in inputs[PLAIN:]):
-        raise error(
-            "FA0807",
-            "windows, softcap, ALiBi and sinks have no gradient yet",
-            fix="call it under `torch.no_grad()`, or leave them out",
-        )
-    ctx.save_for_backward(*inputs[:3], *output)
-    ctx.causal, ctx.scale, ctx.unused = inputs[3], inputs[4], len(inputs) - 3
+    """What the backward needs of a call: slopes and sinks are tensors, the rest are values."""
+    ctx.count, ctx.values = len(inputs), inputs[CAUSAL:SLOPES]
+    ctx.save_for_backward(*inputs[:CAUSAL], *output, *inputs[SLOPES:])
 
 
 def _differentiate(ctx: Any, d_out: Any, d_lse: Any) -> tuple[Any, ...]:
-    made = torch.ops.fa4gen.backward.default(
-        *ctx.saved_tensors, d_out, d_lse, ctx.causal, ctx.scale
+    q, k, v, out, lse, *tensors = ctx.saved_tensors
+    *made, d_sinks = torch.ops.fa4gen.backward.default(
+        q, k, v, out, lse, d_out, d_lse, *ctx.values, *tensors
     )
-    return (*made, *[None] * ctx.unused)
+    found = [*made, *[None] * (ctx.count - len(made))]
+    if ctx.needs_input_grad[SINKS:] == (True,):
+        found[SINKS] = d_sinks
+    return tuple(found)
 
 
-def _fake_gradients(q: Any, k: Any, v: Any, *_more: Any) -> tuple[torch.Tensor, ...]:
-    return tuple(q.new_empty(t.shape) for t in (q, k, v))
+def _fake_gradients(
+    q: Any,
+    k: Any,
+    v: Any,
+    _out: Any,
+    _lse: Any,
+    _d_out: Any,
+    _d_lse: Any,
+    _causal: bool,
+    _scale: Any,
+    _left: Any = None,
+    _right: Any = None,
+    _softcap: Any = None,
+    _slopes: Any = None,
+    sinks: Any = None,
+) -> tuple[torch.Tensor, ...]:
+    made = [q.new_empty(t.shape) for t in (q, k, v)]
+    return (*made, q.new_empty(0) if sinks is None else torch.empty_like(sinks))
 
 
 def _more(

@@ -70,11 +70,13 @@ def members(q: Any, k: Any, cu_q: Any, cu_k: Any, used: Any) -> Iterator[tuple[A
 class Backward:
     """Gradients on CPU tensors, in float64; insists on what the machine code needs."""
 
-    def __init__(self, causal: bool) -> None:
-        self.causal, self.calls = causal, 0
+    def __init__(self, causal: bool, features: tuple[str, ...] = ()) -> None:
+        self.causal, self.features, self.calls = causal, features, 0
 
     def __call__(self, *given: Any) -> None:
-        q, k, v, out, d_out, lse, d_lse, dq, dk, dv, lse_rows, delta_rows, dq_sum, scale, _ = given
+        q, k, v, out, d_out, lse, d_lse, dq, dk, dv, lse_rows, delta_rows, dq_sum = given[:13]
+        scale, _, *more = given[13:]
+        extras = dict(zip([i.name for i in inputs(self.features)], more, strict=True))
         for t in (q, k, v, out, d_out, dq, dk, dv):
             assert t.dtype == q.dtype
             assert t.stride(-1) == 1
@@ -86,14 +88,14 @@ class Backward:
         assert dq_sum.shape == (b, sq, h, d)
         assert {t.dtype for t in (lse, d_lse, lse_rows, delta_rows, dq_sum)} == {torch.float32}
         self.calls += 1
-        ratio, sk = h // k.shape[2], k.shape[1]
+        ratio = h // k.shape[2]
         qd, kd, vd, g = (t.double().transpose(1, 2) for t in (q, k, v, d_out))
         kd, vd = (t.repeat_interleave(ratio, 1) for t in (kd, vd))
-        hidden = torch.ones(sq, sk, dtype=torch.bool).triu(sk - sq + 1) & self.causal
-        scores = (qd @ kd.mT * scale).masked_fill(hidden, float("-inf"))
+        scores, slope = modified(qd @ kd.mT * scale, self.causal, **extras)
         p = torch.exp(scores - lse.double().nan_to_num(neginf=0.0)[..., None])
         delta = (g * out.double().transpose(1, 2)).sum(-1) - d_lse.double()
-        ds = p * (g @ vd.mT - delta[..., None]) * scale
+        ds = p * (g @ vd.mT - delta[..., None]) * slope * scale
+        delta_rows[:, :, :sq] = delta
         dq.copy_((ds @ kd).transpose(1, 2))
         for into, one in ((dk, ds.mT @ qd), (dv, p.mT @ g)):
             into.copy_(one.unflatten(1, (-1, ratio)).sum(2).transpose(1, 2))
@@ -116,20 +118,36 @@ def reference(
     qd, kd, vd = (t.double().transpose(1, 2) for t in (q, k, v))
     kd, vd = (t.repeat_interleave(ratio, 1) for t in (kd, vd))
     s = qd @ kd.transpose(2, 3) * scale
-    sq, sk = s.shape[2:]
-    behind = torch.arange(sk)[None] - torch.arange(sq)[:, None] - (sk - sq)
-    if softcap:
-        s = softcap * torch.tanh(s / softcap)
-    if slopes is not None:
-        s = s - slopes.double()[:, :, None, None] * behind.abs()
-    if causal:
-        window_right = min(window_right, 0)
-    s = s.masked_fill((behind < -window_left) | (behind > window_right), float("-inf"))
+    s, _ = modified(s, causal, window_left, window_right, softcap, slopes)
     lse = torch.logsumexp(s, -1)
     if sinks is not None:
         lse = torch.logaddexp(lse, sinks.double()[None, :, None])
     p = torch.exp(s - lse.nan_to_num(neginf=0.0)[..., None])
     return (p @ vd).transpose(1, 2), lse
+
+
+def modified(
+    s: Any,
+    causal: bool,
+    window_left: int = 2**31 - 1,
+    window_right: int = 2**31 - 1,
+    softcap: float = 0.0,
+    slopes: Any = None,
+) -> tuple[Any, Any]:
+    """Scores (batch, heads, queries, keys) capped, biased and masked; and how much they change with
+    what they were."""
+    sq, sk = s.shape[2:]
+    behind = torch.arange(sk)[None] - torch.arange(sq)[:, None] - (sk - sq)
+    slope = torch.ones_like(s)
+    if softcap:
+        share = torch.tanh(s / softcap)
+        s, slope = softcap * share, 1 - share * share
+    if slopes is not None:
+        s = s - slopes.double()[:, :, None, None] * behind.abs()
+    if causal:
+        window_right = min(window_right, 0)
+    hidden = (behind < -window_left) | (behind > window_right)
+    return s.masked_fill(hidden, float("-inf")), slope
 
 
 @contextmanager
@@ -139,7 +157,7 @@ def on_cpu(patch: pytest.MonkeyPatch, target: str = "sm_90a") -> Iterator[dict[A
 
     def load(path: Any, _options: Any) -> Any:
         if path.kernel == "attention_backward":
-            made[path] = Backward(causal=path.causal)
+            made[path] = Backward(causal=path.causal, features=path.features)
         else:
             made[path] = Reference(causal=path.causal, features=path.features)
         return made[path]

@@ -106,7 +106,7 @@ def test_sinks_of_16_bits_and_rows_without_keys() -> None:
         ("FA0802.*`sinks`", {"sinks": torch.ones(2, 4)}),
         ("FA0803.*`sinks`", {"sinks": torch.ones(4, dtype=torch.int32)}),
         ("FA0804.*`sinks`", {"sinks": torch.ones(4, device="meta")}),
-        ("FA0807.*`sinks`", {"sinks": torch.ones(4, requires_grad=True)}),
+        ("FA0807.*`alibi_slopes`", {"alibi_slopes": torch.ones(4, requires_grad=True)}),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(code: str, more: dict[str, Any]) -> None:

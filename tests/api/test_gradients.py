@@ -81,14 +81,92 @@ def test_opcheck() -> None:
     torch.library.opcheck(torch.ops.fa4gen.forward.default, (q, k, v, True, None))
     given = [t.detach() for t in (q, k, v, out, lse, torch.ones_like(out), torch.ones_like(lse))]
     torch.library.opcheck(torch.ops.fa4gen.backward.default, (*given, False, 0.2))
+    more = (3, None, 15.0, torch.ones(4), torch.zeros(4))
+    torch.library.opcheck(torch.ops.fa4gen.backward.default, (*given, False, 0.2, *more))
+    torch.library.opcheck(torch.ops.fa4gen.forward.default, (q, k, v, True, None, *more))
 
 
 @pytest.mark.usefixtures("kernels")
-@pytest.mark.parametrize("more", [{"window": (3, None)}, {"softcap": 15.0}])
-def test_what_has_no_gradient_yet_is_refused(more: dict[str, Any]) -> None:
-    q, k, v = tensors(1, 4, 6)
-    with pytest.raises(Fa4genError, match="FA0807"):
-        fa4gen.attention(q, k, v, **more)
+@pytest.mark.parametrize(
+    ("causal", "window", "softcap", "biased"),
+    [
+        (False, (3, None), None, False),
+        (True, (4, 1), 15.0, True),
+        (False, (-2, 6), 2.0, True),
+        (True, None, 1.5, False),
+    ],
+)
+def test_gradients_with_features_are_those_of_the_reference(
+    causal: bool, window: Any, softcap: Any, biased: bool
+) -> None:
+    """Also of sinks, and through the LSE; some rows see no key."""
+    q, k, v = tensors(2, 9, 7)
+    sinks = torch.linspace(-2, 2, 4).requires_grad_()
+    slopes = torch.rand(2, 4) if biased else None
+    more = {"window": window, "softcap": softcap, "alibi_slopes": slopes}
+    out, lse = fa4gen.attention(q, k, v, causal=causal, sinks=sinks, return_lse=True, **more)
+    got = torch.autograd.grad(out.float().square().sum() + lse.sin().sum(), (q, k, v, sinks))
+    leaves = [t.detach().double().requires_grad_() for t in (q, k, v, sinks)]
+    ends = dict(zip(("window_left", "window_right"), window or (None, None), strict=True))
+    ends = {name: end for name, end in ends.items() if end is not None}
+    own_out, own_lse = reference(
+        *leaves[:3],
+        causal,
+        64**-0.5,
+        **ends,
+        softcap=softcap or 0.0,
+        slopes=slopes,
+        sinks=leaves[3],
+    )
+    wanted = torch.autograd.grad(own_out.square().sum() + own_lse.sin().sum(), leaves)
+    for g, e in zip(got, wanted, strict=True):
+        assert torch.allclose(g.double(), e.nan_to_num(), atol=0.05, rtol=0.02)
+
+
+def finite_difference(call: Any, t: torch.Tensor, place: tuple[int, ...]) -> float:
+    """The derivative of `call` by one element of `t`, from both sides."""
+    step = 1e-3
+    values = []
+    for move in (step, -step):
+        moved = t.detach().clone()
+        moved[place] += move
+        values.append(call(moved))
+    return (values[0] - values[1]) / (2 * step)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_gradients_of_sinks_are_finite_differences() -> None:
+    """Of the call's own outputs, in float32; a row without keys has the sink's whole weight."""
+    q, k, v = (t.detach() for t in tensors(2, 6, 4))
+    sinks = torch.linspace(-1, 1, 4)
+
+    def total(s: torch.Tensor) -> Any:
+        out, lse = reference(q, k, v, True, 64**-0.5, sinks=s)
+        return (out * out).sum() + (lse * lse).sum()
+
+    leaf = sinks.clone().requires_grad_()
+    out, lse = fa4gen.attention(q, k, v, causal=True, sinks=leaf, return_lse=True)
+    (out.float().square().sum() + lse.square().sum()).backward()
+    assert leaf.grad is not None
+    for n in range(4):
+        expected = float(finite_difference(total, sinks, (n,)))
+        assert float(leaf.grad[n]) == pytest.approx(expected, rel=0.02, abs=0.02)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sinks_alone_may_ask_for_a_gradient(dtype: torch.dtype) -> None:
+    q, k, v = (t.detach() for t in tensors(1, 4, 6))
+    sinks = torch.zeros(4, dtype=dtype, requires_grad=True)
+    fa4gen.attention(q, k, v, sinks=sinks).float().sum().backward()
+    assert sinks.grad is not None
+    assert sinks.grad.dtype is dtype
+    sinks.grad = None
+    _, lse = fa4gen.attention(q, k[:, :0], v[:, :0], sinks=sinks, return_lse=True)
+    lse.sum().backward()
+    assert torch.equal(sinks.grad, torch.full((4,), 4.0, dtype=dtype))  # the LSE is the sink
+    with pytest.raises(Fa4genError, match=r"FA0807.*`sinks`"):
+        fa4gen.attention(q, k, v, sinks=sinks, out=torch.empty_like(q))
 
 
 @pytest.mark.usefixtures("kernels")

@@ -10,6 +10,7 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32
 from cutlass.experimental import primitives as p
 
+from fa4gen.emit.device.scores import cap_rate, capped
 from fa4gen.emit.device.sm100 import NEG_INF, pack
 
 GRADIENTS = 32  # columns of dP that a thread holds at a time, beside all its probabilities
@@ -19,6 +20,71 @@ SUM_COLUMNS = 32  # of a box of float32: one swizzled row of 128 bytes
 def mask_queries(s, first):
     """Queries before column `first` do not see this thread's key."""
     return [cutlass.select_(first <= j, s[j], Float32(NEG_INF)) for j in range(len(s))]
+
+
+def mask_queries_window(s, first, last):
+    """Queries before column `first` and behind column `last` do not see this thread's key."""
+    return [
+        cutlass.select_((first <= j) & (last >= j), s[j], Float32(NEG_INF)) for j in range(len(s))
+    ]
+
+
+def cap_scores_slope(s, cap):
+    """(scores of which none is larger than `cap`, either way; their derivatives,
+    1 - tanh(score / cap)^2)."""
+    rate, inverse = cap_rate(cap), cute.arch.rcp_approx(cap)
+    found = [capped(x, cap, rate) for x in s]
+    return found, [1.0 - (x * inverse) * (x * inverse) for x in found]
+
+
+def modify_turned(s, mod, query, key):
+    """Each score by the user's function; `query`: index of the first column."""
+    return [mod[2](*_of_query(mod, x, query + j, key)) for j, x in enumerate(s)]
+
+
+def modify_turned_slope(s, mod, query, key, slope, first):
+    """(the same with a function that gives the derivative too; that, times `slope` if not
+    `first`)."""
+    made = [mod[2](*_of_query(mod, x, query + j, key)) for j, x in enumerate(s)]
+    changes = [m[1] for m in made]
+    if not first:
+        changes = [c * x for c, x in zip(changes, slope, strict=True)]
+    return [m[0] for m in made], changes
+
+
+def _of_query(mod, score, q, key):
+    return score, q, key, mod[0](q), mod[1](key)
+
+
+def mask_turned(s, mod, query, key):
+    """Hides what the user's function does not let through."""
+    out = []
+    for j, x in enumerate(s):
+        seen = mod[2](*_of_query(mod, x, query + j, key)[1:])
+        out.append(cutlass.select_(seen, x, Float32(NEG_INF)))
+    return out
+
+
+def with_slopes(pairs, slope):
+    """Probabilities times the derivative of their scores, for the gradient; 0 where they are 0."""
+    out = []
+    for n, pair in enumerate(pairs):
+        made = [
+            cutlass.select_(e == 0.0, Float32(0.0), e * slope[2 * n + i])
+            for i, e in enumerate(pair)
+        ]
+        out.append((made[0], made[1]))
+    return out
+
+
+def probabilities_of_rows(s, lse, scale_log2):
+    """As `probabilities`; rows with an LSE of +inf have none, whatever their scores are."""
+    out = []
+    for n, pair in enumerate(probabilities(s, lse, scale_log2)):
+        bound = (lse + 2 * n).load(count=2, alignment=8)
+        made = [cutlass.select_(bound[i] == -NEG_INF, Float32(0.0), e) for i, e in enumerate(pair)]
+        out.append((made[0], made[1]))
+    return out
 
 
 def probabilities(s, lse, scale_log2):

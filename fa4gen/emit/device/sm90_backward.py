@@ -12,6 +12,7 @@ import cutlass.utils.hopper_helpers as sm90
 from cutlass import BFloat16, Float32, Int32
 from cutlass.experimental import primitives as p
 
+from fa4gen.emit.device.scores import cap_rate, capped
 from fa4gen.emit.device.sm90 import NEG_INF, as_a_operand
 
 
@@ -35,6 +36,64 @@ def mask_keys_causal(acc, coord, left, diagonal):
         acc[i] = cutlass.select_(seen, acc[i], Float32(NEG_INF))
 
 
+def mask_keys_window(acc, coord, left, diagonal, before, behind):
+    """As `mask_keys`; and the key of row c is seen from column c + `diagonal` - `behind` to column
+    c + `diagonal` + `before` alone."""
+    for i in range(cute.size(acc)):
+        place = coord[i][0] + diagonal
+        seen = (coord[i][1] >= place - behind) & (coord[i][1] <= place + before)
+        acc[i] = cutlass.select_((coord[i][0] < left) & seen, acc[i], Float32(NEG_INF))
+
+
+def cap_scores_slope(acc, slope, cap):
+    """No score is larger than `cap`, either way; `slope`: derivatives, 1 - tanh(score / cap)^2."""
+    rate, inverse = cap_rate(cap), cute.arch.rcp_approx(cap)
+    for i in range(cute.size(acc)):
+        acc[i] = capped(acc[i], cap, rate)
+        share = acc[i] * inverse
+        slope[i] = 1.0 - share * share
+
+
+@cute.jit
+def mask_keys_tail(acc: cute.Tensor, coord: cute.Tensor, left: Int32, keys: cutlass.Constexpr):
+    """As `mask_keys`, where the tile has keys that do not exist."""
+    if left < keys:
+        mask_keys(acc, coord, left)
+
+
+def modify_turned(acc, coord, mod, query, key):
+    """Each score by the user's function; `query`, `key`: indices of the tile's first column and
+    row."""
+    for i, q, k, of_query, of_key in _elements_turned(acc, coord, mod, query, key):
+        acc[i] = mod[2](acc[i], q, k, of_query, of_key)
+
+
+def modify_turned_slope(acc, coord, mod, query, key, slope, first):
+    """The same with a function that gives the derivative too: `slope` is that, or (not `first`) is
+    multiplied by it."""
+    for i, q, k, of_query, of_key in _elements_turned(acc, coord, mod, query, key):
+        acc[i], change = mod[2](acc[i], q, k, of_query, of_key)
+        slope[i] = change if first else slope[i] * change
+
+
+def mask_turned(acc, coord, mod, query, key):
+    """Hides what the user's function does not let through."""
+    for i, q, k, of_query, of_key in _elements_turned(acc, coord, mod, query, key):
+        acc[i] = cutlass.select_(mod[2](q, k, of_query, of_key), acc[i], Float32(NEG_INF))
+
+
+def _elements_turned(acc, coord, mod, query, key):
+    """Indices and shared values of each score of a lane: two keys, query by query."""
+    keys = [key + coord[2 * r][0] for r in range(2)]
+    of_keys = [mod[1](k) for k in keys]
+    for n in range(0, cute.size(acc), 4):
+        for j in range(2):
+            q = query + coord[n + j][1]
+            of_query = mod[0](q)
+            for r in range(2):
+                yield n + 2 * r + j, q, keys[r], of_query, of_keys[r]
+
+
 def probabilities(acc, lse, scale_log2):
     """Replaces scores by exp2(score - LSE), query by query."""
     column = 2 * (cute.arch.lane_idx() % 4)
@@ -44,6 +103,16 @@ def probabilities(acc, lse, scale_log2):
             acc[i] = cute.math.exp2(acc[i] * scale_log2 - bound[i % 2], fastmath=True)
 
 
+def probabilities_of_rows(acc, lse, scale_log2):
+    """As `probabilities`; rows with an LSE of +inf have none, whatever their scores are."""
+    column = 2 * (cute.arch.lane_idx() % 4)
+    for j in range(cute.size(acc) // 4):
+        bound = (lse + 8 * j + column).load(8, count=2)
+        for i in range(4 * j, 4 * j + 4):
+            power = cute.math.exp2(acc[i] * scale_log2 - bound[i % 2], fastmath=True)
+            acc[i] = cutlass.select_(bound[i % 2] == -NEG_INF, Float32(0.0), power)
+
+
 def score_gradients(acc, probs, delta):
     """Replaces dP by dS = P (dP - delta), query by query."""
     column = 2 * (cute.arch.lane_idx() % 4)
@@ -51,6 +120,14 @@ def score_gradients(acc, probs, delta):
         mean = (delta + 8 * j + column).load(8, count=2)
         for i in range(4 * j, 4 * j + 4):
             acc[i] = probs[i] * (acc[i] - mean[i % 2])
+
+
+def score_gradients_slope(acc, probs, delta, slope):
+    """As `score_gradients`, times the derivative of each score by what it was before; where a
+    probability is 0, whatever that is."""
+    score_gradients(acc, probs, delta)
+    for i in range(cute.size(acc)):
+        acc[i] = cutlass.select_(probs[i] == 0.0, Float32(0.0), acc[i] * slope[i])
 
 
 def round_pairs(acc, fragment):

@@ -75,6 +75,23 @@ def listed_blocks(counts, full_counts, batch, head, m_block):
 
 
 @cute.jit
+def listed_of_heads(
+    counts: cute.Tensor,
+    full_counts: cute.Tensor,
+    batch: Int32,
+    head_kv: Int32,
+    ratio: Int32,
+    n_tile: Int32,
+):
+    """Blocks that the heads which share a KV head visit, one head after the other."""
+    blocks = Int32(0)
+    for member in cutlass.range(ratio, unroll=1):
+        head = head_kv * ratio + member
+        blocks = blocks + listed_blocks(counts, full_counts, batch, head, n_tile)[0]
+    return blocks
+
+
+@cute.jit
 def listed_block(
     indices: cute.Tensor,
     full_indices: cute.Tensor,
@@ -142,6 +159,30 @@ def masked_query_blocks(seqlen_q, seqlen_k, key, keys, first_block, n_blocks, ro
     causal = (cutlass.max(full, Int32(0)) + rows - 1) // rows - first_block
     masked = cutlass.min(cutlass.max(causal, Int32(0)), n_blocks)
     return cutlass.select_(key + keys > seqlen_k, n_blocks, masked)
+
+
+def query_blocks_window(seqlen_q, seqlen_k, key, keys, rows, left, right):
+    """(first, count) of the blocks of queries that see some of `keys` keys from `key` on; the last
+    block alone where none does. Query i sees the keys i + d - left … i + d + right, where
+    d = seqlen_k - seqlen_q."""
+    shift, behind = seqlen_k - seqlen_q, cutlass.min(key + keys, seqlen_k)
+    end = cutlass.min(cutlass.max(behind - shift + left, Int32(1)), seqlen_q)
+    last = (end + rows - 1) // rows
+    first = cutlass.min(cutlass.max(key - shift - right, Int32(0)) // rows, last - 1)
+    return first, last - first
+
+
+def masked_query_blocks_window(
+    seqlen_q, seqlen_k, key, keys, first_block, n_blocks, rows, left, right
+):
+    """Of the blocks that a tile visits: (how many come before those whose queries all see all keys,
+    how many these are)."""
+    shift, behind = seqlen_k - seqlen_q, first_block + n_blocks
+    from_row = cutlass.max(key + keys - 1 - shift - right, Int32(0))
+    masked = cutlass.min(cutlass.max((from_row + rows - 1) // rows - first_block, 0), n_blocks)
+    masked = cutlass.select_(key + keys > seqlen_k, n_blocks, masked)
+    end = cutlass.min(cutlass.max(key - shift + left + 1, Int32(0)) // rows, behind)
+    return masked, cutlass.max(end - first_block - masked, Int32(0))
 
 
 def tile_lpt_of_index(tile, m_blocks, section, by_section, by_m_blocks, by_sections):

@@ -14,7 +14,12 @@ from .lengths import most_keys
 from .sections import Occurrence
 from .splits import shared, split
 
-LISTS = "kv_indices, full_kv_indices, n_partial, n_listed, batch, head, m_block"
+QUERY_LIST = "query_list"  # blocks of queries that lists in memory name
+LISTS = {
+    "block_list": "kv_indices, full_kv_indices, n_partial, n_listed, batch, head, m_block",
+    QUERY_LIST: "q_indices, full_q_indices, n_partial, n_listed, batch, head, n_tile",
+}
+PLACED = ("tma_load", "bulk_load", "tma_reduce", "reduce_tile")  # kinds that name a block in memory
 SAME_LISTS = (
     "all roles of a CTA read the same block lists: nobody writes them while the kernel runs"
 )
@@ -95,30 +100,20 @@ def block_index(schedule: Schedule, o: Occurrence) -> str:
             return f"({first}n_blocks - {1 if o.uniform or o.prev else 2} - i)"
 
 
-def query_block(o: Occurrence) -> str:
-    """Number of an operation's block of queries, which are visited from the first to the last."""
-    match o.section:
-        case "first":
-            return "first_block"
-        case "last":
-            return "(first_block + n_blocks - 1)"
-        case _:
-            return f"(first_block{'' if o.uniform or o.prev else ' + 1'} + i)"
-
-
 def named_blocks(schedule: Schedule, done: Iterable[Occurrence]) -> tuple[Define, ...]:
     """The blocks that the operations of a section work on, looked up in the lists."""
-    if schedule.over != "block_list":
+    lists = LISTS.get(schedule.over)
+    if lists is None:
         return ()
     found = {}
     for o in done:
-        if o.level != "block" or not (o.operation.kind == "tma_load" or asks(o)):
+        if o.level != "block" or not (o.operation.kind in PLACED or asks(o)):
             continue
         visited = {"first": "0", "last": "n_blocks - 1"}.get(
             o.section, "i" if o.uniform or o.prev else "i + 1"
         )
-        name = block_index(schedule, o)
-        found[name] = Define(name=name, text=f"listed_block({LISTS}, {visited})", span=o.span)
+        name = "block_before" if o.prev else "block"
+        found[name] = Define(name=name, text=f"listed_block({lists}, {visited})", span=o.span)
     return tuple(found.values())
 
 
@@ -129,7 +124,7 @@ def asks(o: Occurrence) -> bool:
 
 def limit(schedule: Schedule) -> str:
     """Keys from here on do not count: none counts in the block that stands for an empty list."""
-    if schedule.over == "block_list":
+    if schedule.over in LISTS:
         return "cutlass.select_(n_listed > 0, seqlen_k, Int32(0))"
     return "seqlen_k"
 

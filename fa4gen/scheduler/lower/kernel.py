@@ -25,7 +25,7 @@ from fa4gen.ir.program import (
 )
 from fa4gen.ir.schedule import Role, Schedule
 
-from .blocks import SAME_LISTS, named_blocks, segments
+from .blocks import LISTS, SAME_LISTS, named_blocks, segments
 from .counts import lanes_of, place_barriers, stages_of
 from .cursors import Cursors, cursors, initial
 from .events import (
@@ -107,7 +107,7 @@ def lower(plan: Plan) -> KernelProgram:
         regions=regions.regions,
         units=_units(schedule),
         threads=plan.threads,
-        assumptions=(SAME_LISTS,) if schedule.over == "block_list" else (),
+        assumptions=(SAME_LISTS,) if schedule.over in LISTS else (),
         head=target.head(_constants(placed.barriers), _inits(placed.barriers)),
     )
 

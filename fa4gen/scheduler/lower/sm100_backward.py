@@ -27,10 +27,13 @@ from fa4gen.ir.program import (
 )
 from fa4gen.ir.schedule import Role, Space
 
-from .blocks import query_block
+from .blocks import QUERY_LIST
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
+from .modifiers import asked, call_of
+from .query_blocks import query_block
 from .regions import accesses
+from .scores import scale_log2, sloped, turned_pieces
 from .sections import Occurrence
 from .sm100_backward_frame import WARP_ROWS, Sm100BackwardFrame
 
@@ -141,7 +144,7 @@ class Sm100Backward(Sm100BackwardFrame):
         base = self._at(item, slot, boxes.tile_bytes // 2)
         row, head = f"n_tile * {self._keys()}", "head_kv"
         if o.level == "block":
-            row, head = f"{query_block(o)} * {boxes.rows}", "head"
+            row, head = f"{query_block(self.schedule, o)} * {boxes.rows}", "head"
         return TmaLoad(
             operation=o.operation.name,
             on=Slot(barrier=signal.barrier, instance=signal.instance, slot=slot),
@@ -163,13 +166,13 @@ class Sm100Backward(Sm100BackwardFrame):
         o = event.occurrence
         item = o.operation.writes[0]
         (signal,) = event.signals
-        slot = self._slot(item, o, cursors)
+        slot, first = self._slot(item, o, cursors), query_block(self.schedule, o)
         return BulkLoad(
             operation=o.operation.name,
             on=Slot(barrier=signal.barrier, instance=signal.instance, slot=slot),
             tx_bytes=self.tx_bytes(o),
             smem=self._at(item, slot, self._queries()),
-            source=f"row_address({item}_rows, batch, head, {query_block(o)} * {self._queries()})",
+            source=f"row_address({item}_rows, batch, head, {first} * {self._queries()})",
             accesses=accesses(self.schedule, self.storage, o),
             span=o.span,
             prev=o.prev,
@@ -215,18 +218,55 @@ class Sm100Backward(Sm100BackwardFrame):
         read = tuple(a for a in self._touched(o, cursors, scores) if not a.write)
         address = f"lanes + {self._column(scores, o)}"
         load = self._call(o, "load_row", (address, str(self._part(o))), read, ("s",))
-        args = ("s", self._rows_of(rows, o, cursors), "scale_log2")
-        make = self._call(o, "probabilities", args, self._touched(o, cursors, rows), ("e",))
+        args = ("s", self._rows_of(rows, o, cursors), scale_log2(self.schedule))
+        made_by = "probabilities"
+        if "score_mod" in self.schedule.features:  # it may make anything of rows that are none
+            made_by = "probabilities_of_rows"
+        make = self._call(o, made_by, args, self._touched(o, cursors, rows), ("e",))
         written = tuple(a for a in self._touched(o, cursors, target) if a.write)
         args = ("e", f"lanes + {self._column(target, o)}", self.dtype)
         store = self._call(o, "store_p", args, written)
-        mask = [self._mask(o)] if op.options.get("mask") else []
+        changes = [*self._scores(o), *(self._masks(o) if op.options.get("mask") else [])]
         loaded, stored = (TmemWait(kind=k, span=o.span, prev=o.prev) for k in ("load", "store"))
-        return [load, loaded, *mask, make, store, stored]
+        slopes = self._call(o, "with_slopes", ("e", "slope"), (), ("e",))
+        last = [stored, slopes] if sloped(self.schedule) else [stored]
+        return [load, loaded, *changes, make, store, *last]
 
-    def _mask(self, o: Occurrence) -> Call:
-        first = f"seen_from - {query_block(o)} * {self._queries()} - own * {self._part(o)}"
-        return replace(self._call(o, "mask_queries", ("s", first), (), ("s",)), piece="mask")
+    def _first(self, o: Occurrence) -> str:
+        """The first query of this group, of the operation's block."""
+        return f"{query_block(self.schedule, o)} * {self._queries()} + own * {self._part(o)}"
+
+    def _piece(self, o: Occurrence, piece: str, function: str, *args: str) -> Call:
+        results = ("s", "slope") if function.endswith("_slope") else ("s",)
+        return replace(self._call(o, function, ("s", *args), (), results), piece=piece)
+
+    def _scores(self, o: Occurrence) -> list[Call]:
+        """What happens to scores before masks."""
+        first, key = self._first(o), f"n_tile * {self._keys()} + row"
+        place = f"{key} - (seqlen_k - seqlen_q) - ({first})"
+        made = []
+        for function, args in turned_pieces(self.schedule, place, (first, key)):
+            if function == "cap_scores_slope":  # the first to give a derivative
+                args = args[1:]
+            elif args[-1:] == ("True",):
+                args = (*args[:-2], "None", "True")
+            made.append(self._piece(o, "score", function, *args))
+        return made
+
+    def _masks(self, o: Occurrence) -> list[Call]:
+        """Drops what does not see this thread's key; loops without it are derived."""
+        parts = (query_block(self.schedule, o), self._queries(), self._part(o))
+        first = "{} * {} - own * {}".format(*parts)  # less this
+        if self.schedule.over == QUERY_LIST:
+            found = [self._piece(o, "score", "mask_queries", f"seen_from - {first}")]
+            if "mask_mod" in asked(self.schedule, o.operation, "mask"):
+                mod, key = call_of(self.schedule, "mask_mod"), f"n_tile * {self._keys()} + row"
+                found.append(self._piece(o, "mask", "mask_turned", mod, self._first(o), key))
+            return found
+        if "window" in self.schedule.features:
+            ends = (f"seen_from - {first}", f"seen_to - {first}")
+            return [self._piece(o, "mask", "mask_queries_window", *ends)]
+        return [self._piece(o, "mask", "mask_queries", f"seen_from - {first}")]
 
     def _score_gradients(self, o: Occurrence, cursors: Cursors) -> list[Stmt]:
         op = o.operation
@@ -278,7 +318,7 @@ class Sm100Backward(Sm100BackwardFrame):
             f"raw_{self._home(out)} + warp_in_role * {boxes * WARP_ROWS * SUM_COLUMNS}",
             str(boxes),
             "tma_dq_sum",
-            f"{query_block(o)} * {self._queries()} + warp_in_role * {WARP_ROWS}",
+            f"{query_block(self.schedule, o)} * {self._queries()} + warp_in_role * {WARP_ROWS}",
             "head",
             "batch",
         )

@@ -3,11 +3,16 @@ memory, descriptors, tensor maps."""
 
 from dataclasses import dataclass
 
+from fa4gen.ir.features import inputs
 from fa4gen.ir.geometry import SUM_COLUMNS, Boxes
 from fa4gen.ir.head import Head, TensorMap
 from fa4gen.ir.program import Call, Define, Repeat, Stmt
 from fa4gen.ir.schedule import Operation, Role
 
+from .blocks import QUERY_LIST, limit, limits
+from .modifiers import captured
+from .query_blocks import masked, of_head, visited, visited_by_heads
+from .scores import tile_values
 from .sm100 import ALL_COLUMNS
 from .sm100_backward_tiles import Sm100BackwardTiles
 from .tiles import key_tile_scheduler
@@ -71,35 +76,44 @@ class Sm100BackwardFrame(Sm100BackwardTiles):
 
     def tile(self, role: Role) -> tuple[Define, ...]:
         """Values of one work tile, computed where they are used."""
-        keys, rows, causal = self._keys(), self._queries(), self.schedule.causal
-        key = f"n_tile * {keys}"
-        first = f"first_query_block(seqlen_q, seqlen_k, {key}, {rows})"
-        blocks = f"(seqlen_q + {rows - 1}) // {rows} - first_block"
-        out = [
-            ("first_block", first if causal else "Int32(0)"),
-            # the tensor core sees the blocks of all heads as one list
-            ("n_blocks", blocks if self.uniform(role) else f"({blocks}) * ratio"),
-        ]
-        if "probabilities" in self._kinds(role):
-            masked = f"cutlass.select_({key} + {keys} > seqlen_k, n_blocks, Int32(0))"
-            seen_from = "Int32(0)"
-            if causal:
-                lengths = f"seqlen_q, seqlen_k, {key}, {keys}, first_block, n_blocks, {rows}"
-                masked = f"masked_query_blocks({lengths})"
-                seen_from = f"{key} + row + seqlen_q - seqlen_k"
-            exists = f"{key} + row < seqlen_k"
-            out.append(("n_masked", masked))
-            # a key that does not exist is seen from a query on that no block reaches
-            out.append(("seen_from", f"cutlass.select_({exists}, {seen_from}, Int32({NEVER}))"))
+        keys, rows = self._keys(), self._queries()
+        if not self.uniform(role):  # the tensor core sees the blocks of all heads as one list
+            return visited_by_heads(self.schedule, keys, rows)
+        found = visited(self.schedule, keys, rows)
+        if "probabilities" not in self._kinds(role):
+            return found
+        return (*found, *masked(self.schedule, keys, rows), *self._seen_by())
+
+    def _seen_by(self) -> tuple[Define, ...]:
+        """From (and to) which query this thread's key is seen; a key that does not exist, from one
+        on that no block reaches."""
+        if self.schedule.over == QUERY_LIST:
+            return ()
+        key = f"n_tile * {self._keys()} + row"
+        place, seen_from = f"{key} + seqlen_q - seqlen_k", "Int32(0)"
+        if "window" in self.schedule.features:
+            seen_from = f"{place} - window_right"
+        elif self.schedule.causal:
+            seen_from = place
+        out = [("seen_from", f"cutlass.select_({key} < seqlen_k, {seen_from}, Int32({NEVER}))")]
+        if "window" in self.schedule.features:
+            out.append(("seen_to", f"{place} + window_left"))
         return tuple(Define(name=a, text=b) for a, b in out)
 
     def repeat(self, role: Role) -> Repeat | None:
         """The query heads that share the keys, one after the other: dK and dV sum over them."""
         if not self.uniform(role):
             return None
-        needs = {"tma_load", "reduce_tile"} & self._kinds(role)
-        head = Define(name="head", text="head_kv * ratio + member")
-        return Repeat(name="member", trips="ratio", values=(head,) if needs else ())
+        loads = bool({"tma_load", "reduce_tile"} & self._kinds(role))
+        masks = "probabilities" in self._kinds(role)
+        values = of_head(self.schedule, loads=loads, masks=masks)
+        if masks:
+            values += tile_values(self.schedule, ("head",))
+        if masks and self.schedule.over == QUERY_LIST:
+            exists = f"n_tile * {self._keys()} + row < {limit(self.schedule)}"
+            text = f"cutlass.select_({exists}, Int32(0), Int32({NEVER}))"
+            values = (*values, Define(name="seen_from", text=text))
+        return Repeat(name="member", trips="ratio", values=values)
 
     def head(self, base: tuple[Define, ...], mbarriers: tuple[tuple[str, str], ...]) -> Head:
         """Shared memory, tensor maps, launch."""
@@ -115,7 +129,9 @@ class Sm100BackwardFrame(Sm100BackwardTiles):
             declare=tuple(Define(name=a, text=b) for a, b in self._declare(len(mbarriers))),
             launch=(),
             tiles=key_tile_scheduler(s, self._keys()),
-            inputs=(),
+            inputs=(*inputs(s.features), *captured(s)),
+            first=limits(s),
+            modifiers=s.modifiers,
             mbarriers=mbarriers,
             tmem_columns=ALL_COLUMNS,
             alloc_warp=self.plan.first_warp[product.role],

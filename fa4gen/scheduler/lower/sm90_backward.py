@@ -27,10 +27,13 @@ from fa4gen.ir.program import (
 )
 from fa4gen.ir.schedule import Operation, Role, Space
 
-from .blocks import query_block
+from .blocks import QUERY_LIST, WINDOW, limit
 from .cursors import Cursors
 from .events import OpEvent, PendingEvent
+from .modifiers import asked, call_of
+from .query_blocks import query_block
 from .regions import accesses
+from .scores import scale_log2, sloped, turned_pieces
 from .sections import Occurrence
 from .sm90 import join_name, unit_name
 from .sm90_backward_frame import Sm90BackwardFrame
@@ -72,12 +75,15 @@ class Sm90Backward(Sm90BackwardFrame):
             case "probabilities":
                 (s,) = op.updates
                 rows = self._row_values(op.reads[0], o, cursors)
-                mask = [self._mask(o, s)] if op.options.get("mask") else []
-                return [*mask, call("probabilities", f"acc_{s}", rows, "scale_log2")]
+                function = self._made_by()
+                make = call(function, f"acc_{s}", rows, scale_log2(self.schedule))
+                return [*self._scores(o, s), *self._masks(o, s), make]
             case "score_gradients":
                 probs, rows_of = self._by_space(op)
                 rows = self._row_values(rows_of, o, cursors)
                 args = (f"acc_{op.updates[0]}", f"acc_{probs}", rows)
+                if sloped(self.schedule):
+                    return [call("score_gradients_slope", *args, "slope")]
                 return [call("score_gradients", *args)]
             case "convert":
                 return [call("round_pairs", f"acc_{op.reads[0]}", f"frag_{op.writes[0]}")]
@@ -100,24 +106,63 @@ class Sm90Backward(Sm90BackwardFrame):
         smem = self._buffer(first).space is Space.SMEM
         return (second, first) if smem else (first, second)
 
-    def _mask(self, o: Occurrence, s: str) -> Call:
-        """Drops the keys past the end (and beyond the diagonal); loops without it are derived."""
-        left = f"seqlen_k - n_tile * {self._keys()}"
-        args: tuple[str, ...] = (f"acc_{s}", "coord", left)
-        function = "mask_keys"
-        if self.schedule.causal:
-            # query r sees key c up to c = r + seqlen_k - seqlen_q
-            start = f"{query_block(o)} * {self._queries()}"
-            diagonal = f"n_tile * {self._keys()} - {start} - (seqlen_k - seqlen_q)"
-            function, args = "mask_keys_causal", (*args, diagonal)
+    def _made_by(self) -> str:
+        """The device function of the probabilities; a user's function may make anything of rows
+        that do not exist."""
+        return "probabilities_of_rows" if "score_mod" in self.schedule.features else "probabilities"
+
+    def _scores(self, o: Occurrence, s: str) -> list[Call]:
+        """What happens to scores before masks."""
+        made = turned_pieces(self.schedule, f"coord, {self._diagonal(o)}", self._where(o))
+        return [
+            self._piece(o, "score", f, f"acc_{s}", *(("coord",) if "turned" in f else ()), *a)
+            for f, a in made
+        ]
+
+    def _piece(self, o: Occurrence, piece: str, function: str, *args: str) -> Call:
         return Call(
             operation=o.operation.name,
             function=function,
             args=args,
-            piece="mask",
+            piece=piece,
             span=o.span,
             prev=o.prev,
         )
+
+    def _where(self, o: Occurrence) -> tuple[str, str]:
+        """First query of the block, and first key of the tile."""
+        start = f"{query_block(self.schedule, o)} * {self._queries()}"
+        return start, f"n_tile * {self._keys()}"
+
+    def _diagonal(self, o: Occurrence) -> str:
+        """The row at which the key stands that is the place of the block's first query."""
+        start, key = self._where(o)
+        return f"{key} - {start} - (seqlen_k - seqlen_q)"
+
+    def _masks(self, o: Occurrence, s: str) -> list[Call]:
+        """Drops the keys past the end, beyond the diagonal, outside of the window; loops without it
+        are derived."""
+        if not o.operation.options.get("mask"):
+            return []
+        left = f"{limit(self.schedule)} - n_tile * {self._keys()}"
+        args: tuple[str, ...] = (f"acc_{s}", "coord", left)
+        if self.schedule.over == QUERY_LIST:
+            return self._listed_masks(o, *args)
+        if "window" in self.schedule.features:
+            found = ("mask_keys_window", *args, self._diagonal(o), *WINDOW)
+        elif self.schedule.causal:  # query r sees key c up to c = r + seqlen_k - seqlen_q
+            found = ("mask_keys_causal", *args, self._diagonal(o))
+        else:
+            found = ("mask_keys", *args)
+        return [self._piece(o, "mask", *found)]
+
+    def _listed_masks(self, o: Occurrence, *args: str) -> list[Call]:
+        """Any tile may be the last one of the sequence; partial blocks have the user's mask."""
+        found = [self._piece(o, "score", "mask_keys_tail", *args, str(self._keys()))]
+        if "mask_mod" in asked(self.schedule, o.operation, "mask"):
+            mod = call_of(self.schedule, "mask_mod")
+            found.append(self._piece(o, "mask", "mask_turned", *args[:2], mod, *self._where(o)))
+        return found
 
     def _load(self, event: OpEvent, cursors: Cursors) -> TmaLoad:
         o = event.occurrence
@@ -127,7 +172,7 @@ class Sm90Backward(Sm90BackwardFrame):
         base = self._at(item, slot, boxes.tile_bytes // 2)
         row, head = f"n_tile * {self._keys()}", "head_kv"
         if o.level == "block":
-            row, head = f"{query_block(o)} * {boxes.rows}", "head"
+            row, head = f"{query_block(self.schedule, o)} * {boxes.rows}", "head"
         return TmaLoad(
             operation=o.operation.name,
             on=Slot(barrier=signal.barrier, instance=signal.instance, slot=slot),
@@ -149,13 +194,13 @@ class Sm90Backward(Sm90BackwardFrame):
         o = event.occurrence
         item = o.operation.writes[0]
         (signal,) = event.signals
-        slot = self._slot(item, o, cursors)
+        slot, first = self._slot(item, o, cursors), query_block(self.schedule, o)
         return BulkLoad(
             operation=o.operation.name,
             on=Slot(barrier=signal.barrier, instance=signal.instance, slot=slot),
             tx_bytes=self.tx_bytes(o),
             smem=self._at(item, slot, self._queries()),
-            source=f"row_address({item}_rows, batch, head, {query_block(o)} * {self._queries()})",
+            source=f"row_address({item}_rows, batch, head, {first} * {self._queries()})",
             accesses=accesses(self.schedule, self.storage, o),
             span=o.span,
             prev=o.prev,
@@ -251,7 +296,7 @@ class Sm90Backward(Sm90BackwardFrame):
         """Boxes of one consumer's part of dQ: its rows, or its columns."""
         (item,) = o.operation.reads
         boxes, own = self._sums(item), int(str(o.instance))
-        row = f"{query_block(o)} * {self._queries()}"
+        row = f"{query_block(self.schedule, o)} * {self._queries()}"
         by_rows = self._by_rows(item)
         row += f" + {own * boxes.rows}" if by_rows and own else ""
         first = 0 if by_rows else own * boxes.columns

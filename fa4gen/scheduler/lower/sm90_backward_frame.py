@@ -3,11 +3,16 @@ atoms, tensor maps."""
 
 from dataclasses import dataclass, replace
 
+from fa4gen.ir.features import inputs
 from fa4gen.ir.geometry import Boxes, padded
 from fa4gen.ir.head import Head, TensorMap
 from fa4gen.ir.program import Call, Define, Repeat, Stmt
 from fa4gen.ir.schedule import Buffer, Operation, Role, Space
 
+from .blocks import limits
+from .modifiers import captured
+from .query_blocks import masked, of_head, visited
+from .scores import sloped, tile_values
 from .sm90_backward_tiles import Sm90BackwardTiles
 from .tiles import key_tile_scheduler
 
@@ -39,6 +44,9 @@ class Sm90BackwardFrame(Sm90BackwardTiles):
                 shape = f"({self._keys()}, {self._queries()})"
                 made = f"thr_{score.name}.partition_C(cute.make_identity_tensor({shape}))"
                 out.append(("coord", made))
+                if sloped(self.schedule):
+                    shape = f"acc_{o.updates[0]}.layout.shape"
+                    out.append(("slope", f"cute.make_rmem_tensor({shape}, Float32)"))
         return tuple(Define(name=a, text=b) for a, b in out)
 
     def _operands(self, op: Operation) -> list[tuple[str, str]]:
@@ -68,19 +76,8 @@ class Sm90BackwardFrame(Sm90BackwardTiles):
     def tile(self, role: Role) -> tuple[Define, ...]:
         """Values of one work tile, computed where they are used."""
         keys, rows = self._keys(), self._queries()
-        key = f"n_tile * {keys}"
-        first = f"first_query_block(seqlen_q, seqlen_k, {key}, {rows})"
-        out = [
-            ("first_block", first if self.schedule.causal else "Int32(0)"),
-            ("n_blocks", f"(seqlen_q + {rows - 1}) // {rows} - first_block"),
-        ]
-        if role.per:
-            masked = f"cutlass.select_({key} + {keys} > seqlen_k, n_blocks, Int32(0))"
-            if self.schedule.causal:
-                lengths = f"seqlen_q, seqlen_k, {key}, {keys}, first_block, n_blocks, {rows}"
-                masked = f"masked_query_blocks({lengths})"
-            out.append(("n_masked", masked))
-        return tuple(Define(name=a, text=b) for a, b in out)
+        found = visited(self.schedule, keys, rows)
+        return (*found, *(masked(self.schedule, keys, rows) if role.per else ()))
 
     def end(self, _role: Role) -> tuple[Stmt, ...]:
         """At the end of the kernel: nothing is under way."""
@@ -90,8 +87,10 @@ class Sm90BackwardFrame(Sm90BackwardTiles):
         """The query heads that share the keys, one after the other: dK and dV sum over them."""
         if not self.schedule.steps_of(role.name).block:
             return None
-        head = Define(name="head", text="head_kv * ratio + member")
-        return Repeat(name="member", trips="ratio", values=() if role.per else (head,))
+        per = bool(role.per)
+        values = of_head(self.schedule, loads=not per, masks=per)
+        values += tile_values(self.schedule, ("head", "head")) if per else ()
+        return Repeat(name="member", trips="ratio", values=values)
 
     def uniform(self, role: Role) -> bool:
         """Block 0 is like every other block: sums begin with zero."""
@@ -123,7 +122,9 @@ class Sm90BackwardFrame(Sm90BackwardTiles):
                 Define(name=f"mma_{o.name}", text=self._tiled_mma(o)) for o in self._products()
             ),
             tiles=key_tile_scheduler(s, self._keys()),
-            inputs=(),
+            inputs=(*inputs(s.features), *captured(s)),
+            first=limits(s),
+            modifiers=s.modifiers,
             mbarriers=mbarriers,
             head_dim=s.head_dim,
             head_dim_v=s.head_dim_v,
