@@ -73,6 +73,7 @@ _TITLES = {
     "FA0222": "a tile that means two things",
     "FA0223": "a step of the algorithm that is missing, or done twice",
     "FA0224": "a value that is not in the role's registers",
+    "FA0225": "a tile scheduler that the target does not have",
     "FA0301": "a barrier that is not awaited as often as it completes",
     "FA0302": "a deadlock in the block loop: a cycle without a token",
     "FA0303": "a deadlock at a seam",

@@ -10,8 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 IN_ADVANCE = ("static_persistent", "lpt_persistent")
-OVERLAPPED = (*IN_ADVANCE, "dynamic", "lpt_dynamic")  # the next tile's loads begin before this ends
-LONGEST_FIRST = ("lpt", "lpt_persistent", "lpt_dynamic")
+OVERLAPPED = (
+    *IN_ADVANCE,
+    "dynamic",
+    "lpt_dynamic",
+    "clc",
+    "lpt_clc",
+)  # the next tile's loads begin before this ends
+LONGEST_FIRST = ("lpt", "lpt_persistent", "lpt_dynamic", "lpt_clc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

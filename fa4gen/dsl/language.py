@@ -31,6 +31,8 @@ TILE_SCHEDULERS = (
     "lpt_persistent",
     "dynamic",
     "lpt_dynamic",
+    "clc",
+    "lpt_clc",
 )
 OUTPUTS = ("lse",)  # global results that an operation may write without a buffer
 

@@ -32,6 +32,7 @@ from fa4gen.ir.program import (
     Stmt,
     TmaLoad,
     TmaStore,
+    TryCancel,
     Wait,
     Wgmma,
 )
@@ -154,7 +155,7 @@ def _stmt(program: KernelProgram, role: RoleProgram, s: Stmt) -> Node:
             text["lanes"] = str(s.lanes)
             text["barrier"] = _slot(program, role, s.on)
             text["armed"] = s.armed or str(s.tx_bytes)
-        case Wait() | Arrive() | Commit() | BulkLoad():
+        case Wait() | Arrive() | Commit() | BulkLoad() | TryCancel():
             text["barrier"] = _slot(program, role, s.on)
         case NamedSync() | NamedArrive():
             text["barrier"] = _named(program, role, s.on)

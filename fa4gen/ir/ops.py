@@ -285,6 +285,27 @@ KINDS = MappingProxyType(
                 doc="takes the number of the next tile",
             ),
             Kind(
+                name="cancel_launch",
+                unit=Unit.TMA_LOAD,
+                rank=0,
+                level="tile",
+                writes=(1, 1),
+                targets=BLACKWELL,
+                internal=True,
+                doc="asks the hardware for the tile of a CTA that has not begun, instead of which "
+                "this one works on it",
+            ),
+            Kind(
+                name="read_launch",
+                unit=Unit.WARP,
+                rank=1,
+                level="tile",
+                reads=(1, 1),
+                targets=BLACKWELL,
+                internal=True,
+                doc="takes the hardware's answer: a place in the grid, or none",
+            ),
+            Kind(
                 name="tma_store",
                 unit=Unit.TMA_STORE,
                 rank=11,

@@ -163,6 +163,19 @@ class TmaLoad(Stmt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TryCancel(Stmt):
+    """One elected lane arms `on` with `tx_bytes` and asks for a CTA that has not begun
+    (clusterlaunchcontrol.try_cancel): the answer, of so many bytes, is written to shared memory as
+    a load is."""
+
+    operation: str
+    on: Slot
+    tx_bytes: int
+    smem: str
+    accesses: tuple[Access, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BulkLoad(Stmt):
     """One elected lane arms `on` with `tx_bytes` and copies so many bytes in one piece.
 

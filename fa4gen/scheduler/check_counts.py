@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from fa4gen.diag import Diagnostic, Note
 from fa4gen.ir.head import Head
-from fa4gen.ir.program import KernelProgram, TmaLoad
+from fa4gen.ir.program import KernelProgram, TmaLoad, TryCancel
 
 from .instantiate import statements
 from .model import ARRIVES, WAITS, Action, Bar, Do, Role, System
+from .tile_ring import ANSWER_BYTES
 from .words import action_text
 
 ELEMENT_BYTES = 2  # boxes are of 16-bit elements
@@ -58,6 +59,13 @@ def check_boxes(program: KernelProgram) -> Iterator[Diagnostic]:
     maps = {m.name: m for m in head.maps}
     for role in program.roles:
         for s in statements(role):
+            if isinstance(s, TryCancel) and s.tx_bytes != ANSWER_BYTES:
+                yield Diagnostic(
+                    code="FA0305",
+                    title=f"`{s.operation}` arms {s.tx_bytes} bytes, an answer has {ANSWER_BYTES}",
+                    span=s.span,
+                    why="the phase completes too soon, or never",
+                )
             if not isinstance(s, TmaLoad) or s.tensor_map not in maps:
                 continue
             box = maps[s.tensor_map]

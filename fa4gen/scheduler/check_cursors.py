@@ -100,7 +100,7 @@ class _Machine:
                 return self._wait(s, state)
             case ir.Arrive() | ir.Commit() | ir.NamedArrive():
                 return self._slot(s.on, "arrivals", state)
-            case ir.TmaLoad() | ir.BulkLoad():
+            case ir.TmaLoad() | ir.BulkLoad() | ir.TryCancel():
                 wrong = self._slot(s.on, "arrivals", state)
                 return wrong or self._holds(s.on.slot, s.accesses, block, state)
             case ir.NamedSync():

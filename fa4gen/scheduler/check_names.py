@@ -12,12 +12,15 @@ from fa4gen.ir.ops import KINDS, Unit
 from fa4gen.ir.schedule import Barrier, Buffer, End, Operation, Schedule, Steps
 from fa4gen.target import Target
 
+from .tile_ring import CLC
+
 OUTPUTS = ("lse",)  # global results without a buffer
 
 
 def check(schedule: Schedule, target: Target) -> list[Diagnostic]:
-    """All faults of names: FA0201-FA0203, FA0205-FA0209, FA0212-FA0214, FA0216-FA0221."""
+    """All faults of names: FA0201-FA0203, FA0205-FA0209, FA0212-FA0214, FA0216-FA0221, FA0225."""
     return [
+        *_tiles(schedule, target),
         *_steps(schedule),
         *_operations(schedule, target),
         *_buffers(schedule),
@@ -41,6 +44,15 @@ def _close(name: str, known: Iterable[str]) -> str:
 
 def _names(schedule: Schedule) -> list[str]:
     return [o.name for o in schedule.operations]
+
+
+def _tiles(schedule: Schedule, target: Target) -> Iterator[Diagnostic]:
+    """Who hands out tiles is there."""
+    if schedule.scheduler in CLC and not target.launch_control:
+        other = schedule.scheduler.replace("clc", "dynamic")
+        title = f"{target.name} is not given tiles by the hardware (`{schedule.scheduler}`)"
+        fix = f"write `scheduler: {other}`: a counter in memory hands them out"
+        yield _fault("FA0225", title, schedule.level_spans.get("tile"), fix=fix)
 
 
 # steps -------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from .model import Action, Bar, Do, Region, Role, System, Unit, Use
 
 LANES = 32
 FIRST_WARP, OTHER_WARPS = 0, 1
-BY_ONE_WARP = (ir.TmaLoad, ir.BulkLoad, ir.TmaStore, ir.Umma, ir.Commit)
+BY_ONE_WARP = (ir.TmaLoad, ir.BulkLoad, ir.TryCancel, ir.TmaStore, ir.Umma, ir.Commit)
 SILENT = (ir.Define, ir.Take, ir.Keep, ir.Advance)
 Key = tuple[str, int]
 
@@ -286,7 +286,7 @@ class _Actor:
             case ir.Commit():
                 bar = self._bar(s.on, s.span)
                 yield {"do": Do.COMMIT, "bar": bar, "unit": self._unit(s.unit, None)}
-            case ir.TmaLoad() | ir.BulkLoad():
+            case ir.TmaLoad() | ir.BulkLoad() | ir.TryCancel():
                 yield {
                     "do": Do.LOAD,
                     "bar": self._bar(s.on, s.span),

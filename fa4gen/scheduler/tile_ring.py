@@ -2,8 +2,10 @@
 others.
 
 The role that loads Q claims the next tile from a counter in global memory and passes it on through
-a ring of one slot in shared memory. Written as buffers, operations and barriers like any other, so
-that lowering derives its waits and the checks prove it with the rest.
+a ring of one slot in shared memory. Or (`clc`) it asks the hardware for a CTA that has not begun;
+the answer arrives in that slot as a load does, and that role reads it too. Written as buffers,
+operations and barriers like any other, so that lowering derives its waits and the checks prove it
+with the rest.
 """
 
 from dataclasses import replace
@@ -12,20 +14,25 @@ from fa4gen.ir.ops import KINDS, Unit
 from fa4gen.ir.schedule import Barrier, Buffer, End, Operation, Schedule, Space, Step, Steps
 
 DYNAMIC = ("dynamic", "lpt_dynamic")
+CLC = ("clc", "lpt_clc")
+ANSWER_BYTES = 16  # PTX, clusterlaunchcontrol.try_cancel
 ITEM, CLAIM = "next_tile", "claim"
 
 
 def with_tile_ring(schedule: Schedule) -> Schedule:
     """The schedule with its tile ring written out; unchanged where tiles need none."""
-    if schedule.scheduler not in DYNAMIC:
-        return schedule
+    if schedule.scheduler not in (*DYNAMIC, *CLC) or schedule.kernel == "attention_backward":
+        return schedule  # backwards have none of these; lowering says so
+    asks = schedule.scheduler in CLC
+    claim, take = ("cancel_launch", "read_launch") if asks else ("publish_tile", "read_tile")
     span = schedule.level_spans.get("tile")
     claimer = next(o.role for o in schedule.operations if KINDS[o.kind].unit is Unit.TMA_LOAD)
-    readers = [r for r in schedule.roles if r.name != claimer and _works(schedule, r.name)]
+    working = [r for r in schedule.roles if _works(schedule, r.name)]
+    readers = [r for r in working if asks or r.name != claimer]
     operations = [
-        Operation(name=CLAIM, role=claimer, kind="publish_tile", writes=(ITEM,), span=span),
+        Operation(name=CLAIM, role=claimer, kind=claim, writes=(ITEM,), span=span),
         *(
-            Operation(name=_take(r.name), role=r.name, kind="read_tile", reads=(ITEM,), span=span)
+            Operation(name=_take(r.name), role=r.name, kind=take, reads=(ITEM,), span=span)
             for r in readers
         ),
     ]
@@ -44,14 +51,16 @@ def with_tile_ring(schedule: Schedule) -> Schedule:
             span=span,
         ),
     )
-    buffer = Buffer(name=ITEM, space=Space.SMEM, tile=(32,), dtype="f32", span=span)
-    added = {claimer: CLAIM} | {r.name: _take(r.name) for r in readers}
+    words = ANSWER_BYTES // 4 if asks else 32
+    buffer = Buffer(name=ITEM, space=Space.SMEM, tile=(words,), dtype="f32", span=span)
+    added = {r.name: [_take(r.name)] for r in readers}
+    added[claimer] = [CLAIM, *added.get(claimer, [])]
     return replace(
         schedule,
         buffers=(*schedule.buffers, buffer),
         operations=(*schedule.operations, *operations),
         barriers=(*schedule.barriers, *barriers),
-        steps=tuple(_appended(s, added.get(s.role)) for s in schedule.steps),
+        steps=tuple(_appended(s, added.get(s.role, [])) for s in schedule.steps),
     )
 
 
@@ -64,7 +73,5 @@ def _works(schedule: Schedule, role: str) -> bool:
     return bool(steps.tile or steps.block or steps.after)
 
 
-def _appended(steps: Steps, operation: str | None) -> Steps:
-    if operation is None:
-        return steps
-    return replace(steps, after=(*steps.after, Step(operation=operation)))
+def _appended(steps: Steps, operations: list[str]) -> Steps:
+    return replace(steps, after=(*steps.after, *(Step(operation=o) for o in operations)))

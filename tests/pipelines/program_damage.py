@@ -14,7 +14,7 @@ SYNCHRONISING = (
     *(ir.Wait, ir.Arrive, ir.Commit, ir.NamedSync, ir.NamedArrive, ir.Pending),
     *(ir.ProxyFence, ir.TmemWait, ir.Advance, ir.Take),
 )
-OPERATIONS = (ir.TmaLoad, ir.TmaStore, ir.Umma, ir.Wgmma, ir.Call)
+OPERATIONS = (ir.TmaLoad, ir.TryCancel, ir.TmaStore, ir.Umma, ir.Wgmma, ir.Call)
 SECTIONS = ("start", "before", "first", "rest", "last", "end")
 Body = tuple[Stmt, ...]
 
@@ -106,6 +106,10 @@ def _damages(body: Body, n: int, s: Stmt) -> Iterator[tuple[str, Body]]:  # noqa
         case ir.TmaLoad():
             yield "half the bytes", put(replace(s, tx_bytes=s.tx_bytes // 2))
             yield "one box less", put(replace(s, boxes=s.boxes[1:]))
+            if s.lanes:
+                yield "half the lanes", put(replace(s, lanes=s.lanes // 2))
+        case ir.TryCancel():
+            yield "half the bytes", put(replace(s, tx_bytes=s.tx_bytes // 2))
 
 
 def _moves(body: Body, n: int) -> Iterator[tuple[str, Body]]:

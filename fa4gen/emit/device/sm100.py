@@ -282,3 +282,23 @@ def write_lse(
     value = (m * scale_log2 + cute.math.log2(total, fastmath=True)) * LN2
     if row < seqlen_q:
         lse[batch, head, row] = cutlass.select_(total == 0.0, Float32(NEG_INF), value)
+
+
+@cute.jit
+def read_launch(said: cutlass.Int128):
+    """(x, y, z, 1) of the CTA whose place this one takes, by the hardware's answer; or (0, 0, 0, 0)
+    where none is left: then it names no place."""
+    x, y, z = Int32(0), Int32(0), Int32(0)
+    more = Int32(p.clusterlaunchcontrol_query_cancel("is_canceled", said))
+    if more != 0:
+        x = p.clusterlaunchcontrol_query_cancel("get_first_cta_id_x", said)
+        y = p.clusterlaunchcontrol_query_cancel("get_first_cta_id_y", said)
+        z = p.clusterlaunchcontrol_query_cancel("get_first_cta_id_z", said)
+    return x, y, z, more
+
+
+def read_launch_lpt(said, m_blocks, section, by_sections):
+    """The same as a tile in the order of `tile_lpt`."""
+    x, y, z, more = read_launch(said)
+    batch, s = divmod(z, by_sections)
+    return m_blocks - 1 - y, s * section + x, batch, more

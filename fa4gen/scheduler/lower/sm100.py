@@ -24,9 +24,11 @@ from fa4gen.ir.program import (
     TmaLoad,
     TmaStore,
     TmemWait,
+    TryCancel,
     Umma,
 )
 from fa4gen.ir.schedule import Buffer, Operation, Role, Schedule, Space
+from fa4gen.scheduler.tile_ring import ANSWER_BYTES, CLC
 
 from . import pages
 from .blocks import WINDOW, block_index, limit, limits, masked, visited
@@ -39,10 +41,11 @@ from .regions import Storage, accesses
 from .scores import parameters, pieces, scale_log2, tile_values
 from .sections import Occurrence
 from .splits import FRAME, split
-from .tiles import claim, counter, tile_scheduler
+from .tiles import PLACE, asked_place, claim, counter, tile_scheduler
 
 ALL_COLUMNS = 512  # a CTA has the SM to itself, so that column 0 is where the allocation begins
 DTYPES = {"bf16": "BFloat16", "fp16": "Float16"}
+ANSWER = "next_tile_array"
 Touched = tuple[Access, ...]
 
 
@@ -118,6 +121,8 @@ class Sm100:
     def tx_bytes(self, o: Occurrence) -> int:
         """Bytes that one load brings; rows past the end of the tensor count too."""
         item = o.operation.writes[0]
+        if o.operation.kind == "cancel_launch":
+            return ANSWER_BYTES
         return self._boxes(item).tile_bytes
 
     def _column(self, item: str, instance: int | Relative | None) -> str:
@@ -169,6 +174,13 @@ class Sm100:
                 ]
             case "read_tile":
                 return [self._call(o, "read_tile", ("next_tile_array",), touched, ("tile",))]
+            case "cancel_launch":
+                return [self._ask(event, touched)]
+            case "read_launch":
+                varlen = self._queries().varlen
+                answer = asked_place(self.schedule, f"{ANSWER}[0]", varlen=varlen)
+                taken = self._call(o, *answer, touched, PLACE)
+                return [taken, ProxyFence(span=o.span)]
         raise error(
             "FA0601",
             f"`{o.operation.name}`: {self.schedule.target} has no `{o.operation.kind}`",
@@ -242,6 +254,18 @@ class Sm100:
             prev=o.prev,
         )
         return [*(replace(d, span=o.span, prev=o.prev) for d in before), load]
+
+    def _ask(self, event: OpEvent, touched: Touched) -> TryCancel:
+        """The question for a tile of another CTA, whose answer completes a barrier."""
+        (signal,) = event.signals
+        return TryCancel(
+            operation=event.occurrence.operation.name,
+            on=Slot(barrier=signal.barrier, instance=signal.instance),
+            tx_bytes=ANSWER_BYTES,
+            smem=f"{ANSWER}.data_ptr()",
+            accesses=touched,
+            span=event.occurrence.span,
+        )
 
     def _umma(self, o: Occurrence, touched: Touched, cursors: Cursors) -> Umma:
         op = o.operation
@@ -572,7 +596,10 @@ class Sm100:
         for placed in self.plan.smem:
             aligned = ", alignment=1024" if placed in tiles else ""
             kind, size = ("Float32", 4) if placed not in tiles else (self.dtype, 2)
-            kind = "Int32" if placed.buffer == "next_tile" else kind
+            if placed.buffer == "next_tile":
+                kind, size = (
+                    ("cutlass.Int128", ANSWER_BYTES) if s.scheduler in CLC else ("Int32", 4)
+                )
             count = placed.total_bytes // size
             declare.append(
                 (

@@ -4,6 +4,8 @@ single             one CTA a tile, query blocks first
 lpt                one CTA a tile, longest tiles first inside sections of heads that share L2
 static_persistent  one CTA an SM, which takes every n-th tile in the order of `single`
 lpt_persistent     one CTA an SM, which takes every n-th tile in the order of `lpt`
+clc                one CTA an SM, which asks the hardware for tiles of `single` not yet begun
+lpt_clc            the same for those of `lpt`
 split              one CTA a split of a tile (with `split_kv`, whatever the schedule names)
 """
 
@@ -18,6 +20,8 @@ from fa4gen.scheduler.tile_ring import DYNAMIC
 
 from .lengths import most_keys
 from .queries import DIVISOR, Queries
+
+PLACE = ("m_block", "head", "batch", "more")  # what roles take from the hardware's answer
 
 
 def tile_scheduler(schedule: Schedule, at: Queries) -> TileScheduler:
@@ -37,20 +41,23 @@ def tile_scheduler(schedule: Schedule, at: Queries) -> TileScheduler:
     tiles = ("tiles", f"m_blocks * {heads} * q.shape[0]")
     persistent = "(cutlass.min(tiles, num_sms), 1, 1)"
     scheduler = schedule.scheduler
-    if at.varlen and scheduler == "lpt":  # slots of many sequences may be more than grid.y takes
-        scheduler = "single"
+    if at.varlen and scheduler in (
+        "lpt",
+        "lpt_clc",
+    ):  # slots of many sequences may be more than grid.y takes
+        scheduler = {"lpt": "single", "lpt_clc": "clc"}[scheduler]
     match scheduler:
-        case "single":
-            return _make("single", rows, (blocks,), (), f"(m_blocks, {heads}, q.shape[0])")
+        case "single" | "clc" as kind:
+            return _make(kind, rows, (blocks,), (), f"(m_blocks, {heads}, q.shape[0])")
         case "split":
             count = ("splits", "o_partial.shape[0] // q.shape[0]")
             three = (blocks, ("batches", "q.shape[0]"), count)
             grid = f"(m_blocks, {heads}, batches * splits)"
             return _make("split", rows, three, ("batches", "splits"), grid, ("splits",))
-        case "lpt":
+        case "lpt" | "lpt_clc" as kind:
             grid = "(section, m_blocks, q.shape[0] * sections)"
             three = (blocks, section, sections)
-            return _make("lpt", rows, three, ("m_blocks", "section"), grid, ("sections",))
+            return _make(kind, rows, three, ("m_blocks", "section"), grid, ("sections",))
         case "lpt_persistent" | "lpt_dynamic" as kind:
             host = (blocks, section, sections, tiles)
             numbers = ("tiles", "m_blocks", "section")
@@ -114,6 +121,13 @@ def claim(schedule: Schedule) -> tuple[Define, ...]:
     if schedule.scheduler not in DYNAMIC:
         return ()
     return (Define(name="claimed", text="claim_tile(counter, tiles)"),)
+
+
+def asked_place(schedule: Schedule, answer: str, *, varlen: bool) -> tuple[str, tuple[str, ...]]:
+    """The device function, and its arguments, that makes a tile of the hardware's answer."""
+    if schedule.scheduler == "lpt_clc" and not varlen:
+        return "read_launch_lpt", (answer, "m_blocks", "section", "by_sections")
+    return "read_launch", (answer,)
 
 
 def counter(schedule: Schedule) -> tuple[Input, ...]:
