@@ -65,6 +65,7 @@ EXAMPLES = (
     ("FA0222", "example", "5:3", ("`convert` takes `k` for S", "K for `qk`")),
     ("FA0223", "example", "5:23", ("`pv[0]`", "the first time")),
     ("FA0224", BLACKWELL, "exp:", ("`exp`", "`stats`", "`stats` of `softmax`")),
+    ("FA0225", "example", "5:9", ("sm_90a", "`clc`", "`scheduler: dynamic`")),
     ("FA0301", "example", "5:3", ("`o_full[0]`", "a block of the loop", "`correction` waits 0")),
     ("FA0302", BLACKWELL, "kv: ", ("`load` → `mma` → `load`", "`kv_empty`", "a tile of 2 blocks")),
     (
