@@ -40,8 +40,8 @@ class Target:
     warps: int = 16  # with more, a thread starts below 128 registers, too few for any softmax
     named_barriers: int = 16  # PTX, barrier: 0 … 15 of a CTA; 0 is used by all threads together
     box_rows: int = 256  # PTX, tensor maps: elements of a box in one dimension
-    # PTX, clusterlaunchcontrol: sm_100 and up. Not where kernels that use it were reported to hang at
-    # their first launch: on sm_103 (flashinfer-ai/flashinfer#4533)
+    # PTX, clusterlaunchcontrol: sm_100 and up; but kernels that use it were reported to hang at
+    # their first launch on sm_103 (flashinfer-ai/flashinfer#4533)
     launch_control: bool = False
     box_bytes: int = 128  # PTX, swizzling: inner bytes of a box with the 128-byte swizzle
 
