@@ -78,12 +78,30 @@ def attention(
     no kernel can be had. Gradients flow to q, k, v and sinks through out and lse; FA0807 where an
     input requires one and the call has `out` or `lse`, and where alibi_slopes requires one.
     """
-    if not (window is None is softcap and alibi_slopes is None is sinks):
+    if not (window is softcap is alibi_slopes is sinks is None):
         more = (window, softcap, alibi_slopes, sinks)
         made = _with_extras(q, k, v, causal, softmax_scale, out, lse, more)
     elif traced() or modes():
         made = _by_operator(q, k, v, causal, softmax_scale, out, lse)
     else:
+        if out is not None:  # as `_again` does; here it is a tenth of a microsecond less
+            for flag, given, fits, call, default, num_sms, device, _ in CURRENT.get().recent:
+                if (
+                    flag is causal
+                    and given
+                    and fits(q, k, v, out, lse)
+                    and (
+                        softmax_scale is None
+                        or (type(softmax_scale) is float and 0 < softmax_scale < 3e38)
+                    )
+                    and (device < 0 or device == torch.cuda.current_device())
+                ):
+                    scale = default if softmax_scale is None else softmax_scale
+                    try:
+                        call(q, k, v, out, lse, scale, num_sms)
+                    except ValueError:
+                        break
+                    return (out, lse) if return_lse else out
         known = _again(CURRENT.get(), q, k, v, causal, softmax_scale, out, lse)
         made = known or _unknown(q, k, v, causal, softmax_scale, out, lse)
     return made if return_lse else made[0]
@@ -195,14 +213,11 @@ def _again(
     the kernel's host code insists on alignment itself.
     """
     given = out is not None
-    for flag, with_outputs, fits, plan, call, num_sms, device, default in session.recent:
+    for flag, with_outputs, fits, call, default, num_sms, device, plan in session.recent:
         if (
             flag is causal
             and with_outputs is given
             and (fits(q, k, v, out, lse) if given else lse is None and fits(q, k, v))
-            and out is not q
-            and out is not k
-            and out is not v
             and (scale is None or (type(scale) is float and 0 < scale < 3e38))
             and (device < 0 or device == torch.cuda.current_device())
         ):
@@ -211,7 +226,7 @@ def _again(
                 lse = q.new_empty(plan.lse_shape, dtype=torch.float32)
             try:
                 call(q, k, v, out, lse, default if scale is None else scale, num_sms)
-            except ValueError:  # a pointer that TMA does not take: nothing was launched
+            except ValueError:  # another pointer or size than it takes: nothing was launched
                 return None
             return out, lse
     return None

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fa4gen.diag import Fa4genError, error
 from fa4gen.options import Options
@@ -43,17 +43,10 @@ class Plan:
     scale: float  # where the call gives none
 
 
-class Recent(NamedTuple):
-    """A plan that came twice, and what recognises its calls; a tuple, for it is read each call."""
-
-    causal: bool
-    given: bool  # the outputs too
-    fits: Callable[..., bool]
-    plan: Plan
-    call: Callable[..., Any]
-    num_sms: int
-    device: int
-    scale: float
+# A plan that came twice, and what recognises its calls; a plain tuple, which Python takes apart
+# fastest, for it is read each call: (causal, whether the outputs are given, `fits_of` the tensors,
+# the kernel's function, the scale where the call gives none, num_sms, device, plan).
+Recent = tuple[bool, bool, Callable[..., bool], Callable[..., Any], float, int, int, Plan]
 
 
 class Session:
@@ -111,7 +104,7 @@ class Session:
 
     def expect(self, causal: bool, given: bool, fits: Callable[..., bool], plan: Plan) -> None:
         """Puts a plan before the recent ones."""
-        recent = Recent(causal, given, fits, plan, plan.call, plan.num_sms, plan.device, plan.scale)
+        recent = (causal, given, fits, plan.call, plan.scale, plan.num_sms, plan.device, plan)
         self.recent = (recent, *self.recent[: MOST_RECENT - 1])
 
     def kernel(self, problem: Problem, device: int, num_sms: int) -> launch.Kernel:

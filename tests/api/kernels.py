@@ -13,18 +13,27 @@ from fa4gen.runtime import launch
 
 
 class Reference:
-    """Attention on CPU tensors; counts its calls. Breaks on what TMA or the grid cannot take."""
+    """Attention on CPU tensors; counts its calls. Breaks on what TMA or the grid cannot take.
 
-    def __init__(self, causal: bool, features: tuple[str, ...] = ()) -> None:
-        self.causal, self.features, self.calls = causal, features, 0
+    A ValueError is what compiled host code raises too: tests/runtime/test_host_code.py.
+    """
+
+    def __init__(self, causal: bool, features: tuple[str, ...], head_dims: tuple[int, int]) -> None:
+        self.causal, self.features, self.head_dims, self.calls = causal, features, head_dims, 0
 
     def __call__(
         self, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, num_sms: int, *more: Any
     ) -> None:
         assert type(scale) is float
         assert num_sms == 132
-        b, sq, h, _ = q.shape
+        b, sq, h, d = q.shape
         sk, hk = k.shape[1:3]
+        if (d, v.shape[3]) != self.head_dims:
+            raise ValueError("expected the head dims that it was compiled for")
+        shapes = (k.shape, v.shape, o.shape, lse.shape)
+        dv, kv = v.shape[3], k.shape[0]  # queries may be packed into a batch of one
+        if shapes != ((kv, sk, hk, d), (kv, sk, hk, dv), (b, sq, h, dv), (b, h, sq)):
+            raise ValueError("expected sizes that agree")
         assert min(b, sq, h, sk, hk) >= 1
         names = [i.name for i in inputs(self.features)]
         assert len(names) == len(more)
@@ -36,16 +45,17 @@ class Reference:
             assert v.stride(0) % v.stride(1) == 0
             k, v = (t[table.long().clamp(0, t.shape[0] - 1)].flatten(1, 2) for t in (k, v))
         lengths = [extras.pop(n, None) for n in ("cu_seqlens_q", "cu_seqlens_k", "seqused_k")]
+        if kv != b and lengths[:2] == [None, None]:
+            raise ValueError("expected batches that agree")
         assert max(b, h) <= launch.GRID_LIMIT
         assert h % hk == 0
         for t in (q, k, v, o):
             assert t.dtype == q.dtype
             assert t.stride(-1) == 1
             assert all(s and s % 8 == 0 for s in t.stride()[:-1])
-            if t.data_ptr() % 16:  # what compiled host code says: tests/runtime/test_host_code.py
+            if t.data_ptr() % 16:
                 raise ValueError("expected data alignment=16 bytes")
         assert lse.dtype == torch.float32
-        assert lse.shape == (b, h, sq)
         assert lse.stride(2) == 1
         self.calls += 1
         assert all(t.dtype == torch.float32 for n, t in extras.items() if n in ("slopes", "sinks"))
@@ -159,7 +169,8 @@ def on_cpu(patch: pytest.MonkeyPatch, target: str = "sm_90a") -> Iterator[dict[A
         if path.kernel == "attention_backward":
             made[path] = Backward(causal=path.causal, features=path.features)
         else:
-            made[path] = Reference(causal=path.causal, features=path.features)
+            dims = path.head_dim, path.head_dim_v
+            made[path] = Reference(path.causal, path.features, dims)
         return made[path]
 
     facts = launch.Device(target=target, num_sms=132)

@@ -197,6 +197,42 @@ BAD = {
         lambda q, k, v: ((q, k, v), {"out": q[:, :1].expand_as(q)}),
     ),
     "lse": ("FA0808", "lse", lambda q, k, v: ((q, k, v), {"lse": torch.empty(2, 4, 5)})),
+    "lse dtype": (
+        "FA0808",
+        "lse",
+        lambda q, k, v: ((q, k, v), {"out": q + 1, "lse": torch.empty(2, 4, 6).double()}),
+    ),
+    "lse of another length, out given": (
+        "FA0808",
+        "lse",
+        lambda q, k, v: ((q, k, v), {"out": q + 1, "lse": torch.empty(2, 4, 5)}),
+    ),
+    "out of fewer heads, lse given": (
+        "FA0808",
+        "out",
+        lambda q, k, v: ((q, k, v), {"out": (q + 1)[:, :, :2], "lse": torch.empty(2, 4, 6)}),
+    ),
+    "out is q, lse given": (
+        "FA0808",
+        "out",
+        lambda q, k, v: ((q, k, v), {"out": q, "lse": torch.empty(2, 4, 6)}),
+    ),
+    "heads, outputs given": (
+        "FA0802",
+        "q",
+        lambda q, k, v: (
+            (q[:, :, :3], k, v),
+            {"out": (q + 1)[:, :, :3], "lse": torch.empty(2, 4, 6)[:, :3]},
+        ),
+    ),
+    "fewer keys than values, outputs given": (
+        "FA0802",
+        "v",
+        lambda q, k, v: (
+            (q, k, torch.cat([v, v], 1)[:, :9]),
+            {"out": q + 1, "lse": torch.empty(2, 4, 6)},
+        ),
+    ),
 }
 
 
@@ -219,9 +255,10 @@ def test_bad_arguments_are_named_before_launch(kernels: Any, name: str, before: 
 
 def recognised(*args: Any, **more: Any) -> int:
     """Calls until the next one like it is recognised; how many it took."""
+    before = session.CURRENT.get().recent
     for n in range(1, 9):
         fa4gen.attention(*args, **more)
-        if session.CURRENT.get().recent:
+        if session.CURRENT.get().recent is not before:
             return n
     raise AssertionError("never recognised")
 
@@ -241,9 +278,13 @@ DIFFERENT = {
     "length": lambda q, k, v: (q[:, :5], k, v),
     "length of the keys": lambda q, k, v: (q, k[:, :5], v[:, :5]),
     "heads": lambda q, k, v: (q[:, :, :2], k, v),
+    "no keys": lambda q, k, v: (q, k[:, :0], v[:, :0]),
     "batch": lambda q, k, v: (q[:1], k[:1], v[:1]),
     "type": lambda q, k, v: (q.half(), k.half(), v.half()),
     "head dim": lambda q, k, v: (q.repeat(1, 1, 1, 2), k.repeat(1, 1, 1, 2), v),
+    "head dim of v": lambda q, k, v: (q, k, v.repeat(1, 1, 1, 2)),
+    "head dim of v, lying alike": lambda q, k, v: (q, k, v.repeat(1, 1, 1, 2)[..., :32]),
+    "all strides alike": lambda q, k, v: (q[:1, :1, :1], k[:1, :1, :1], v[:1, :1, :1]),
     "expanded": lambda q, k, v: (q, k[:, :1].expand_as(k), v),
     "order": lambda q, k, v: (q.transpose(1, 2).contiguous().transpose(1, 2), k, v),
     "2 bytes on": lambda q, k, v: (torch.cat([q.flatten()[:1], q.flatten()])[1:].view_as(q), k, v),
@@ -257,9 +298,9 @@ DIFFERENT = {
 def test_a_call_that_differs_is_not_taken_for_a_recent_one(name: str, given: bool) -> None:
     q, k, v = tensors(2, 6, 8, 4, 2)
     out, lse = torch.empty_like(q), torch.empty(2, 4, 6)
-    for _ in range(2):
-        recognised(q, k, v)
-        recognised(q, k, v, out=out, lse=lse)
+    recognised(q, k, v)
+    recognised(q, k, v, out=out, lse=lse)
+    for _ in range(3):
         other = DIFFERENT[name](q, k, v)
         b, sq, h, _ = other[0].shape
         fits = {
@@ -268,6 +309,20 @@ def test_a_call_that_differs_is_not_taken_for_a_recent_one(name: str, given: boo
         }
         for causal in (False, True):
             assert_right(*other, causal, **(fits if given else {}))
+        assert_right(q, k, v)
+        assert_right(q, k, v, out=out, lse=lse)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("name", ["out", "lse"])
+def test_outputs_that_lie_otherwise_are_written_right(name: str) -> None:
+    q, k, v = tensors(2, 6, 8, 4, 2)
+    given = {"out": torch.empty_like(q), "lse": torch.empty(2, 4, 6)}
+    recognised(q, k, v, **given)
+    other = torch.empty_like(given[name].repeat_interleave(2, 1))[:, ::2]
+    for _ in range(4):
+        assert_right(q, k, v, **{**given, name: other})
+        assert_right(q, k, v, **given)
 
 
 @pytest.mark.usefixtures("kernels")
@@ -282,14 +337,20 @@ def test_an_output_alone_and_kinds_of_calls_in_turn() -> None:
 
 
 @pytest.mark.usefixtures("kernels")
-def test_a_recognised_call_on_a_device_that_is_not_current(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("with_outputs", [False, True])
+def test_a_recognised_call_on_a_device_that_is_not_current(
+    with_outputs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
     q, k, v = tensors(1, 4, 4, 2, 2)
-    recognised(q, k, v)
+    more = {"out": torch.empty_like(q), "lse": torch.empty(1, 2, 4)} if with_outputs else {}
+    recognised(q, k, v, **more)
     (recent,) = session.CURRENT.get().recent
-    session.CURRENT.get().recent = (recent._replace(device=1, call=lambda *_: pytest.fail("ran")),)
-    assert_right(q, k, v)  # the long way switches devices
+    flag, given, fits, _, scale, sms, _, plan = recent
+    elsewhere = (flag, given, fits, lambda *_: pytest.fail("ran"), scale, sms, 1, plan)
+    session.CURRENT.get().recent = (elsewhere,)
+    assert_right(q, k, v, **more)  # the long way switches devices
 
 
 @pytest.mark.usefixtures("kernels")
