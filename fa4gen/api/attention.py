@@ -78,7 +78,7 @@ def attention(
     no kernel can be had. Gradients flow to q, k, v and sinks through out and lse; FA0807 where an
     input requires one and the call has `out` or `lse`, and where alibi_slopes requires one.
     """
-    if not (window is softcap is alibi_slopes is sinks is None):
+    if not (window is None is softcap and alibi_slopes is None is sinks):
         more = (window, softcap, alibi_slopes, sinks)
         made = _with_extras(q, k, v, causal, softmax_scale, out, lse, more)
     elif traced() or modes():

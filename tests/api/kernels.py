@@ -31,7 +31,7 @@ class Reference:
         if (d, v.shape[3]) != self.head_dims:
             raise ValueError("expected the head dims that it was compiled for")
         shapes = (k.shape, v.shape, o.shape, lse.shape)
-        dv, kv = v.shape[3], k.shape[0]  # queries may be packed into a batch of one
+        dv, kv = v.shape[3], k.shape[0]  # of sequences, of all together, or of pages
         if shapes != ((kv, sk, hk, d), (kv, sk, hk, dv), (b, sq, h, dv), (b, h, sq)):
             raise ValueError("expected sizes that agree")
         assert min(b, sq, h, sk, hk) >= 1
@@ -45,7 +45,7 @@ class Reference:
             assert v.stride(0) % v.stride(1) == 0
             k, v = (t[table.long().clamp(0, t.shape[0] - 1)].flatten(1, 2) for t in (k, v))
         lengths = [extras.pop(n, None) for n in ("cu_seqlens_q", "cu_seqlens_k", "seqused_k")]
-        if kv != b and lengths[:2] == [None, None]:
+        if k.shape[0] != b and lengths[:2] == [None, None]:
             raise ValueError("expected batches that agree")
         assert max(b, h) <= launch.GRID_LIMIT
         assert h % hk == 0
