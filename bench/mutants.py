@@ -47,6 +47,9 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "bwd_sm90": {"head_dim": "40", "head_dim_v": "64"},
         "bwd_to128_sm90": {"head_dim": "72", "head_dim_v": "104"},
         "bwd_to256_sm90": {"head_dim": "192", "head_dim_v": "128"},
+        "bwd_turns_to64_sm90": {"head_dim": "40", "head_dim_v": "64"},
+        "bwd_turns_to128_sm90": {"head_dim": "72", "head_dim_v": "104"},
+        "bwd_turns_to256_sm90": {"head_dim": "192", "head_dim_v": "128"},
     }
 )
 LENGTHS = ((1, 1), (129, 300), (300, 129), (257, 513))

@@ -180,7 +180,9 @@ def emulate(
     fwd = emulator.load(made.shared_object, ptx=[made.lines_ptx])["fwd"]
     x = make_inputs(problem, seed)
     if schedule.kernel == "attention_backward":
-        report, verdicts = run_backward(fwd, problem, x, num_sms, feature_values(problem))
+        more = feature_values(problem)
+        more += turns(problem) if "deterministic" in schedule.features else []
+        report, verdicts = run_backward(fwd, problem, x, num_sms, more)
     else:
         k, v, table = paged(problem, x, seed) if page_size else (x.k, x.v, None)
         more = feature_values(problem, table)
@@ -287,6 +289,14 @@ def _forward(
     lse = torch.full((p.batch_q, p.heads, p.seqlen_q), float("nan"))
     report = kernel(x.q, *keys, out, lse, p.scale, num_sms, *more)
     return report, judge_forward(p, x, out, lse)
+
+
+def turns(problem: AttentionProblem) -> list[object]:
+    """How many tiles of keys have added to a block of dQ: none yet."""
+    import torch
+
+    blocks = padded_rows(problem.seqlen_q)
+    return [torch.zeros(problem.batch, problem.heads, blocks, dtype=torch.int32)]
 
 
 def run_backward(

@@ -4,12 +4,12 @@ Names between sections (operations, buffers, roles) are taken as written; whethe
 the checks of `scheduler`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from fa4gen.diag import Bag, Span
 from fa4gen.ir.features import FEATURES
-from fa4gen.ir.schedule import Index, Schedule
+from fa4gen.ir.schedule import Index, Operation, Schedule
 from fa4gen.target import TARGETS, why_not
 
 from . import declare, edges
@@ -105,6 +105,13 @@ def _features(serves: Serves, asked: Mapping[str, Scalar], env: Environment) -> 
     return on
 
 
+def _on(env: Environment, over: str, operations: Iterable[Operation]) -> frozenset[str]:
+    """Features that are asked for, and those that the schedule is made for."""
+    turns = any(o.options.get("turns") for o in operations)
+    always = {over} | ({"deterministic"} if turns else set())
+    return frozenset(f for f in FEATURES if env.problem.get(f) or f in always)
+
+
 def _word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -145,7 +152,7 @@ def _schedule(root: Fields, env: Environment, file: str, serves: Serves) -> Sche
         serves=serves,
         dtype=str(env.problem.get("dtype")),
         causal=bool(env.problem.get("causal")),
-        features=frozenset(f for f in FEATURES if env.problem.get(f) or f == block.text("over")),
+        features=_on(env, block.text("over"), operations),
         head_dim=int(env.problem.get("head_dim") or 0),
         head_dim_v=int(env.problem.get("head_dim_v") or 0),
         params=params,

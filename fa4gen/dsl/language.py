@@ -33,6 +33,7 @@ TILE_SCHEDULERS = (
     "lpt_dynamic",
     "clc",
     "lpt_clc",
+    "spt",
 )
 OUTPUTS = ("lse",)  # global results that an operation may write without a buffer
 
@@ -237,6 +238,11 @@ OPTIONS: Mapping[str, Key] = MappingProxyType(
         ),
         "sums_over": Key(shape=_NAME, doc="the index: it sums over all instances of its operands"),
         "scaled": Key(shape=Flag(), doc="times the scale of the softmax"),
+        "turns": Key(
+            shape=Choice(("ascending", "descending")),
+            doc="the order in which tiles of keys add to a block, each time the same; without it, "
+            "any",
+        ),
         "skip_when_unchanged": Key(shape=Flag(), doc="does nothing where no row of the warp moved"),
         "mix": Key(
             doc="how exponentials are computed",

@@ -192,6 +192,8 @@ def _macro(s: Stmt) -> str:
         case Call():
             return "Call" if s.results else "Call_plain"
         case Pending():
+            if s.written:
+                return "Pending_written"
             return "Pending_store" if s.unit.startswith("tma_store") else "Pending_wgmma"
         case _:
             return type(s).__name__

@@ -72,6 +72,7 @@ class _Launch(ctypes.Structure):
         ("deadlocked", ctypes.c_int32),
         ("stop", ctypes.c_int32),
         ("next_cluster", ctypes.c_uint64),
+        *((n, ctypes.c_int32) for n in ["active", "spinning"]),
     )
 
 

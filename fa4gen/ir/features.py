@@ -131,6 +131,18 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
             ),
             Feature(name="score_mod", doc="a user's function replaces each score", inputs=()),
             Feature(name="mask_mod", doc="a user's function hides some scores", inputs=()),
+            Feature(
+                name="deterministic",
+                doc="dQ is added up in a fixed order: the same bits each time",
+                inputs=(
+                    Input(
+                        name="dq_turns",  # (batch, heads, blocks of queries or more): zeros
+                        type="cute.Tensor",
+                        example="make_fake_tensor(Int32, (b, h, cute.sym_int()), "
+                        "(cute.sym_int64(), cute.sym_int64(), 1))",
+                    ),
+                ),
+            ),
         )
     }
 )

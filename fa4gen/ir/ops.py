@@ -244,7 +244,8 @@ KINDS = MappingProxyType(
                 rank=11,
                 level="block",
                 reads=(1, 1),
-                doc="adds a float32 tile from shared memory to global memory, in any order",
+                options=("turns",),
+                doc="adds a float32 tile from shared memory to global memory",
             ),
             Kind(
                 name="store_gradient",

@@ -242,10 +242,14 @@ class Commit(Stmt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending(Stmt):
-    """wgmma.wait_group (or the bulk one): at most `groups` groups of the unit are still running."""
+    """wgmma.wait_group (or the bulk one): at most `groups` groups of the unit are still running.
+
+    `written`: of a bulk group not only has the source been read, the result is there too.
+    """
 
     unit: str
     groups: int
+    written: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

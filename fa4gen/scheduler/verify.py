@@ -6,7 +6,7 @@ from fa4gen.ir.schedule import Schedule
 from fa4gen.ir.verified import Verified
 from fa4gen.target import find_target
 
-from . import check_dataflow, check_memory, check_names, check_roles, check_shapes
+from . import check_dataflow, check_memory, check_names, check_roles, check_shapes, check_turns
 from .check_program import check_program, facts
 
 
@@ -23,6 +23,7 @@ def verify_schedule(schedule: Schedule) -> Verified[Schedule]:
     found = [
         d for c in (check_roles, check_memory, check_shapes) for d in c.check(schedule, target)
     ]
+    found += check_turns.check(schedule)
     if found:
         raise Fa4genError(found)
     evidence = (("schedule", "names, roles, memory and shapes agree"),)

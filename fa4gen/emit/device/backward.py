@@ -8,6 +8,7 @@ delta = rowsum(O dO) - dLSE.
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32
+from cutlass.experimental import primitives as p
 
 from fa4gen.emit.device.launch import LOG2_E
 
@@ -22,6 +23,33 @@ PIECE = 8  # elements that a lane takes at a time
 def row_address(rows, batch, head, row):
     """Address of a row's value."""
     return (rows.iterator + rows.layout((batch, head, row))).raw_ptr()
+
+
+def turn_address(turns, batch, head, block):
+    """Address of the number of key tiles that have added to a block."""
+    return (turns.iterator + turns.layout((batch, head, block))).raw_ptr().toint()
+
+
+@cute.jit
+def await_turn(turns: cute.Tensor, batch: Int32, head: Int32, block: Int32, rank: Int32):
+    """Waits until `rank` key tiles have added to a block of dQ."""
+    if p.elect_sync():
+        p.inline_ptx(
+            "{ .reg .pred ready; .reg .b32 seen; AGAIN: ld.acquire.gpu.global.b32 seen, [{$r0}]; "
+            "setp.eq.u32 ready, seen, {$r1}; @!ready bra AGAIN; "
+            "fence.proxy.async.global; }",
+            read_only_args=[turn_address(turns, batch, head, block), rank],
+        )
+
+
+@cute.jit
+def pass_turn(turns: cute.Tensor, batch: Int32, head: Int32, block: Int32):
+    """What this tile has added is there: it is the next one's turn."""
+    if p.elect_sync():
+        p.inline_ptx(
+            "{ fence.proxy.async.global; red.release.gpu.global.add.u32 [{$r0}], 1; }",
+            read_only_args=[turn_address(turns, batch, head, block)],
+        )
 
 
 def lanes_of_row(width):

@@ -146,6 +146,20 @@ def key_tile_lpt(section, by_sections):
     return y, s * section + x, batch
 
 
+def key_tile_spt(key_tiles, section, by_sections):
+    """The same, with the tiles of the last keys first, which fewest causal queries see: each comes
+    to a block of queries one step before the next one does."""
+    n_tile, head_kv, batch = key_tile_lpt(section, by_sections)
+    return key_tiles - 1 - n_tile, head_kv, batch
+
+
+def last_key_tile(seqlen_q, seqlen_k, key_tiles, m_block, rows, keys):
+    """The last of the tiles that visit a block of queries; see `first_query_block`."""
+    reach = (m_block + 1) * rows + seqlen_k - seqlen_q - 1
+    last = cutlass.min(cutlass.max(reach, Int32(0)) // keys, key_tiles - 1)
+    return cutlass.select_((m_block + 1) * rows >= seqlen_q, key_tiles - 1, last)
+
+
 def first_query_block(seqlen_q, seqlen_k, key, rows):
     """The first block of queries that sees key `key`, or any after it; causal is aligned
     bottom-right. The last block where none does."""

@@ -70,5 +70,6 @@ typedef struct {
   u64 instructions, clusters_done;
   i32 deadlocked, stop;
   u64 next_cluster; /* shared by the workers */
+  i32 active, spinning; /* workers, and those that only spin */
 } Launch;
 #endif

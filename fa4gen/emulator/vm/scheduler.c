@@ -1,6 +1,7 @@
 /* Time: which warp moves next, for how long, and when asynchronous operations take effect, all from the seed.
  */
 #include <limits.h>
+#include <sched.h>
 #include <stdlib.h>
 #include "vm.h"
 
@@ -286,18 +287,30 @@ static u64 clusters(const Launch* L) {
   return (u64)(L->grid[0] / L->cluster[0]) * (L->grid[1] / L->cluster[1]) * (L->grid[2] / L->cluster[2]);
 }
 
-/* a cluster that only spins may wait for one that has not started (a lock in global memory): that one runs
- * now */
-static int admit_another(Cluster* c) {
+/* counts this worker among those that only spin, or no longer */
+static void spin(Cluster* c, int* spins, int now) {
+  if (*spins != now) __atomic_fetch_add(&c->launch->spinning, now - *spins, __ATOMIC_RELAXED);
+  *spins = now;
+}
+
+/* whether no worker does anything but spin: else it may be another's turn (a lock in global memory) */
+static int all_spin(const Launch* L) {
+  return __atomic_load_n(&L->spinning, __ATOMIC_RELAXED) >= __atomic_load_n(&L->active, __ATOMIC_RELAXED);
+}
+
+/* a cluster that only spins, as do all that have started, may wait for one that has not: that one runs now */
+static int admit_another(Cluster* c, int* spins) {
   if (c->depth >= MAX_DEPTH) return 0;
   u64 k = __atomic_fetch_add(&c->launch->next_cluster, 1, __ATOMIC_RELAXED);
   if (k >= clusters(c->launch)) return 0;
+  spin(c, spins, 0);
   one_cluster(c->launch, k, c->counts, c->depth + 1);
   return 1;
 }
 
 static void run_cluster(Cluster* c) {
   u64 last = c->progress, quiet = 0;
+  int spins = 0;
   while (!c->fatal && !c->launch->stop) {
     c->step++;
     async_step(c, 0);
@@ -309,7 +322,15 @@ static void run_cluster(Cluster* c) {
       run_warp(w, 1 + (int)(rnd(c) % (u32)c->quantum));
       quiet = c->progress == last ? quiet + c->instructions - before : 0;
       last = c->progress;
-      if (quiet > SPINNING && admit_another(c)) quiet = 0;
+      spin(c, &spins, quiet > SPINNING);
+      if (!spins) continue;
+      if (!all_spin(c->launch)) { /* this time does not count */
+        quiet -= c->instructions - before;
+        if (quiet < SPINNING) quiet = SPINNING;
+        sched_yield();
+        continue;
+      }
+      if (admit_another(c, &spins)) quiet = 0;
       if (quiet > c->launch->spin_limit) {
         fatal(c, F_LIVELOCK, w, w->pc, -1, quiet);
         c->launch->deadlocked = 1;
@@ -320,12 +341,13 @@ static void run_cluster(Cluster* c) {
     int alive = 0;
     for (int k = 0; k < c->nctas; k++) alive += c->ctas[k].live_warps;
     if (async_step(c, 1)) continue;
-    if (!alive) return;
+    if (!alive) break;
     if (!time_out(c)) {
       report_deadlock(c);
-      return;
+      break;
     }
   }
+  spin(c, &spins, 0);
 }
 
 static void one_cluster(Launch* L, u64 index, u64* counts, int depth) {
@@ -345,11 +367,13 @@ static void one_cluster(Launch* L, u64 index, u64* counts, int depth) {
 __attribute__((visibility("default"))) int run_launch(Launch* L) {
   u64* counts = calloc((size_t)L->program.count + 1, 8);
   perturb_launch(L);
+  __atomic_fetch_add(&L->active, 1, __ATOMIC_RELAXED);
   while (!L->stop) {
     u64 k = __atomic_fetch_add(&L->next_cluster, 1, __ATOMIC_RELAXED);
     if (k >= clusters(L)) break;
     one_cluster(L, k, counts, 0);
   }
+  __atomic_fetch_sub(&L->active, 1, __ATOMIC_RELAXED);
   for (int k = 0; k < L->program.count; k++)
     __atomic_fetch_add(&L->op_counts[k], counts[k], __ATOMIC_RELAXED);
   free(counts);

@@ -24,6 +24,8 @@ from fa4gen.ir.program import (
     UnitPlan,
 )
 from fa4gen.ir.schedule import Role, Schedule
+from fa4gen.scheduler.check_turns import ordered
+from fa4gen.scheduler.semaphores import ASSUMPTION
 
 from .blocks import LISTS, SAME_LISTS, named_blocks, segments
 from .counts import lanes_of, place_barriers, stages_of
@@ -107,7 +109,10 @@ def lower(plan: Plan) -> KernelProgram:
         regions=regions.regions,
         units=_units(schedule),
         threads=plan.threads,
-        assumptions=(SAME_LISTS,) if schedule.over in LISTS else (),
+        assumptions=(
+            *((SAME_LISTS,) if schedule.over in LISTS else ()),
+            *((ASSUMPTION,) if ordered(schedule) else ()),
+        ),
         head=target.head(_constants(placed.barriers), _inits(placed.barriers)),
     )
 

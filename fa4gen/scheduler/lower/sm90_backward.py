@@ -16,6 +16,7 @@ from fa4gen.ir.program import (
     Box,
     BulkLoad,
     Call,
+    Define,
     NamedSync,
     Pending,
     ProxyFence,
@@ -26,6 +27,7 @@ from fa4gen.ir.program import (
     Wgmma,
 )
 from fa4gen.ir.schedule import Operation, Role, Space
+from fa4gen.scheduler.check_turns import ordered
 
 from .blocks import QUERY_LIST, WINDOW, limit
 from .cursors import Cursors
@@ -96,9 +98,32 @@ class Sm90Backward(Sm90BackwardFrame):
         raise error("FA0601", f"`{op.name}`: sm_90a has no `{op.kind}` here", span=o.span)
 
     def pending(self, event: PendingEvent, role: Role) -> list[Stmt]:
-        """A wait for groups of the role's own unit."""
-        unit = unit_name(event.unit.value, role.name)
-        return [Pending(unit=unit, groups=event.groups, prev=event.prev)]
+        """A wait for groups of the role's own unit; one for all ends its turn to add."""
+        unit, op = unit_name(event.unit.value, role.name), ordered(self.schedule)
+        passes = op is not None and op.role == role.name and not event.groups
+        wait = Pending(unit=unit, groups=event.groups, prev=event.prev, written=passes)
+        if op is None or not passes:
+            return [wait]
+        args = ("dq_turns", "batch", "head", "turn_block")
+        passed = Call(operation=op.name, function="pass_turn", args=args, span=op.span)
+        return [wait, passed]
+
+    def _await_turn(self, o: Occurrence) -> list[Stmt]:
+        """Before the first of the consumers' parts of a block is added: the turn of this tile."""
+        block, op = query_block(self.schedule, o), o.operation
+        if op != ordered(self.schedule) or o.instance not in (0, None):
+            return []
+        rows, keys = self._queries(), self._keys()
+        rank = "n_tile"
+        if op.options["turns"] == "descending":
+            last = "key_tiles - 1"
+            if self.schedule.causal:
+                sizes = f"seqlen_q, seqlen_k, key_tiles, {block}, {rows}, {keys}"
+                last = f"last_key_tile({sizes})"
+            rank = f"{last} - n_tile"
+        args = ("dq_turns", "batch", "head", "turn_block", rank)
+        waits = Call(operation=op.name, function="await_turn", args=args, span=o.span)
+        return [Define(name="turn_block", text=block), waits]
 
     def _by_space(self, op: Operation) -> tuple[str, str]:
         """(the item in registers, the item in shared memory) of two that are read."""
@@ -274,7 +299,7 @@ class Sm90Backward(Sm90BackwardFrame):
             span=o.span,
         )
         if op.role not in self.joins().values():
-            return [store]
+            return [*self._await_turn(o), store]
         return [NamedSync(on=Slot(barrier=join_name(op.role), instance=OWN), span=o.span), store]
 
     def _gradients(self, op: Operation) -> tuple[Box, ...]:

@@ -7,6 +7,7 @@ lpt_persistent     one CTA an SM, which takes every n-th tile in the order of `l
 clc                one CTA an SM, which asks the hardware for tiles of `single` not yet begun
 lpt_clc            the same for those of `lpt`
 split              one CTA a split of a tile (with `split_kv`, whatever the schedule names)
+spt                of a backward: as `lpt`, with the tiles of the last keys first
 """
 
 from dataclasses import replace
@@ -77,20 +78,21 @@ def key_tile_scheduler(schedule: Schedule, keys: int) -> TileScheduler:
         case "single":
             grid = "(key_tiles, k.shape[2], k.shape[0])"
             made = _make("single", keys, (blocks,), (), grid)
-        case "lpt":
+        case "lpt" | "spt" as kind:
             # Q, dO, and the sums of dQ
             row_bytes = 2 * (schedule.head_dim + schedule.head_dim_v) + 4 * schedule.head_dim
             rows = "q.shape[1] * (q.shape[2] // k.shape[2])"
             section = ("section", f"l2_section({rows}, k.shape[2], 1, {row_bytes})")
             host = (blocks, section, ("sections", "k.shape[2] // section"))
             grid = "(section, key_tiles, k.shape[0] * sections)"
-            made = _make("keys_lpt", keys, host, ("section",), grid, ("sections",))
+            numbers = ("section",) if kind == "lpt" else ("key_tiles", "section")
+            made = _make(f"keys_{kind}", keys, host, numbers, grid, ("sections",))
         case other:
             raise error(
                 "FA0603",
                 f"the backward has no tile scheduler `{other}`",
                 span=schedule.level_spans.get("tile"),
-                fix="write `scheduler: single` or `scheduler: lpt`",
+                fix="write `scheduler: single`, `lpt` or `spt`",
             )
     return replace(made, names=names, unit="keys")
 
