@@ -47,6 +47,7 @@ def attention(
     return_lse: bool = False,
     out: Tensor | None = None,
     lse: Tensor | None = None,
+    deterministic: bool = False,
 ) -> Any:
     """Softmax attention, forward: out = softmax(softmax_scale q k^T + mask) v.
 
@@ -66,6 +67,8 @@ def attention(
     None of these values is compiled in: they may change from call to call.
     out (batch, seqlen_q, heads, head_dim_v), of q's type, and lse (batch, heads, seqlen_q), float32
     (natural logarithm): where to write; None: made here. They must not be inputs of the call.
+    deterministic: the gradient of q is the same bits each time, too (all else always is); so it is
+    where `torch.use_deterministic_algorithms(True)` says so. Slower; on Hopper, without windows.
 
     Returns out, or (out, lse) with return_lse.
 
@@ -78,7 +81,10 @@ def attention(
     no kernel can be had. Gradients flow to q, k, v and sinks through out and lse; FA0807 where an
     input requires one and the call has `out` or `lse`, and where alibi_slopes requires one.
     """
-    if not (window is None is softcap and alibi_slopes is None is sinks):
+    if deterministic is not False and _in_order(deterministic, q, k, v, sinks):
+        more = (window, softcap, alibi_slopes, sinks)
+        made = _with_extras(q, k, v, causal, softmax_scale, out, lse, more, True)
+    elif not (window is None is softcap and alibi_slopes is None is sinks):
         more = (window, softcap, alibi_slopes, sinks)
         made = _with_extras(q, k, v, causal, softmax_scale, out, lse, more)
     elif traced() or modes():
@@ -107,6 +113,11 @@ def attention(
     return made if return_lse else made[0]
 
 
+def _in_order(deterministic: bool, *tensors: Any) -> bool:
+    """Whether a gradient will be computed, and in a fixed order."""
+    return check_flag("deterministic", deterministic) and wants_gradient(*tensors)
+
+
 def _unknown(
     q: Any, k: Any, v: Any, causal: bool, scale: float | None, out: Any, lse: Any
 ) -> tuple[Tensor, Tensor]:
@@ -115,7 +126,15 @@ def _unknown(
 
 
 def _with_extras(
-    q: Any, k: Any, v: Any, causal: bool, scale: float | None, out: Any, lse: Any, more: Any
+    q: Any,
+    k: Any,
+    v: Any,
+    causal: bool,
+    scale: float | None,
+    out: Any,
+    lse: Any,
+    more: Any,
+    deterministic: bool = False,
 ) -> tuple[Tensor, Tensor]:
     slopes, sinks = more[2:]
     if wants_gradient(slopes):
@@ -124,9 +143,9 @@ def _with_extras(
             "`alibi_slopes` requires a gradient, and none is computed of it",
             fix="pass `alibi_slopes.detach()`: q, k, v and sinks have gradients",
         )
-    by_operator = traced() or modes() or _seen_by_torch(q, k, v) or wants_gradient(sinks)
-    call = _by_operator if by_operator else forward
-    return call(q, k, v, causal, scale, out, lse, more)
+    if traced() or modes() or _seen_by_torch(q, k, v) or wants_gradient(sinks):
+        return _by_operator(q, k, v, causal, scale, out, lse, more, deterministic)
+    return forward(q, k, v, causal, scale, out, lse, more)
 
 
 def _seen_by_torch(q: Any, k: Any, v: Any) -> bool:
@@ -156,6 +175,7 @@ def _by_operator(
     out: Any,
     lse: Any,
     more: More = PLAIN,
+    deterministic: bool = False,
 ) -> tuple[Tensor, Tensor]:
     for name, t in (("q", q), ("k", k), ("v", v)):
         if not isinstance(t, Tensor):
@@ -171,8 +191,9 @@ def _by_operator(
         )
     left, right = window or (None, None)
     if out is None and lse is None:
+        last = (sinks, True) if deterministic else (sinks,)
         made, rows = torch.ops.fa4gen.forward.default(
-            q, k, v, causal, scale, left, right, softcap, slopes, sinks
+            q, k, v, causal, scale, left, right, softcap, slopes, *last
         )
         return made, rows
     if out is None:

@@ -68,12 +68,12 @@ def refuse(function: str, given: Mapping[str, object]) -> None:
 
 
 def refuse_order(deterministic: object, q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Raises FA0809 where gradients must be the same bits each time: dQ is added in any order."""
+    """Raises FA0809 where gradients must be the same bits each time and none are computed."""
     if deterministic and wants_gradient(q, k, v):
         raise error(
             "FA0809",
-            "`deterministic` is given, and the backward adds to dQ in any order",
-            fix="leave `deterministic` out; the forward, dK and dV are the same bits each time",
+            "`deterministic` is given, and there are no such gradients for packed lengths",
+            fix="leave `deterministic` out; the forward is the same bits each time",
         )
 
 
@@ -123,14 +123,12 @@ def flash_attn_func(
 
     window_size (left, right): None or -1 is an open end. learnable_sink: `sinks` of
     `fa4gen.attention`, which says the rest of shapes, types and errors. Raises FA0809 for
-    score_mod, mask_mod, block sparsity, dropout, several splits, and for deterministic gradients.
+    score_mod, mask_mod, block sparsity, dropout and several splits.
     """
     refuse("flash_attn_func", more)
-    refuse_order(more.get("deterministic"), q, k, v)
     given = extras(window_size, softcap, alibi_slopes, learnable_sink)
-    out, lse = attention(
-        q, k, v, causal=causal, softmax_scale=softmax_scale, return_lse=True, **given
-    )
+    given |= {"softmax_scale": softmax_scale, "deterministic": bool(more.get("deterministic"))}
+    out, lse = attention(q, k, v, causal=causal, return_lse=True, **given)
     return out, lse if return_lse else None
 
 
@@ -171,7 +169,7 @@ def flash_attn_varlen_func(
     rest is as in `flash_attn_func`.
     """
     refuse("flash_attn_varlen_func", more)
-    refuse_order(more.get("deterministic"), q, k, v)
+    in_turn = bool(more.get("deterministic"))
     given = extras(window_size, softcap, alibi_slopes, learnable_sink)
     lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_k": seqused_k}
     table = _one_of("page_table", page_table, "block_table", block_table)
@@ -180,10 +178,10 @@ def flash_attn_varlen_func(
             lengths["seqused_k"] = cu_seqlens_k.diff()
         lengths["cu_seqlens_k"] = cu_seqlens_k = None
     if all(t is None for t in (*lengths.values(), table)) and not num_splits:
-        out, lse = attention(
-            q, k, v, causal=causal, softmax_scale=softmax_scale, return_lse=True, **given
-        )
+        given |= {"softmax_scale": softmax_scale, "deterministic": in_turn}
+        out, lse = attention(q, k, v, causal=causal, return_lse=True, **given)
         return out, lse if return_lse else None
+    refuse_order(in_turn, q, k, v)
     if cu_seqlens_q is not None:
         q = q.unsqueeze(0)
     if cu_seqlens_k is not None:

@@ -17,6 +17,7 @@ from .session import CURRENT, Session
 
 Tensor = torch.Tensor
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
+BLOCK = 64  # queries of a block, or more, in all schedules
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -34,14 +35,15 @@ def backward(
     softcap: float | None = None,
     alibi_slopes: Tensor | None = None,
     sinks: Tensor | None = None,
+    deterministic: bool = False,
 ) -> Gradients:
     """(dq, dk, dv, d_sinks), of the types and shapes of q, k, v and the sinks, contiguous; without
     sinks d_sinks is empty.
 
     `out` and `lse` are what `attention` returned for q, k, v and the arguments behind; `d_out` and
     `d_lse` their gradients. Rows that see no key, and keys that no row sees, have gradients of
-    exactly 0. Raises `Fa4genError`: FA0804, FA0805 for a device or problem without kernels, FA081x,
-    FA07xx.
+    exactly 0. `deterministic`, or torch's mode of that name: dq is the same bits each time. Raises
+    `Fa4genError`: FA0804, FA0805 for a device or problem without kernels, FA081x, FA07xx.
     """
     check_shapes(tuple(q.shape), tuple(k.shape), tuple(v.shape))
     number = scale_of(scale, q.shape[3])
@@ -56,7 +58,9 @@ def backward(
         return dq.zero_(), dk.zero_(), dv.zero_(), d_sinks
     if q.shape[2] > GRID_LIMIT:
         raise error("FA0809", f"{q.shape[2]} heads, the backward takes up to {GRID_LIMIT}")
-    kernel = _kernel(CURRENT.get(), q, v, causal, extras.features, facts)
+    in_turn = deterministic or _asked_of_torch()
+    features = (*extras.features, *(("deterministic",) if in_turn else ()))
+    kernel = _kernel(CURRENT.get(), q, v, causal, features, facts)
     q, k, v, out, d_out = (tma_view(t.detach()) for t in (q, k, v, out, d_out.to(q.dtype)))
     given = (q, k, v, out, d_out, lse.detach(), d_lse.detach().float())
     step = max(1, GRID_LIMIT // q.shape[2])  # batches in one launch: grids end at 65535
@@ -66,12 +70,24 @@ def backward(
             part = slice(first, first + step)
             made = tuple(t[part] for t in (*given, dq, dk, dv))
             spaces = _workspaces(made[0])
-            more = extras.values(part, slice(None))
+            more = (*extras.values(part, slice(None)), *(_turns(spaces[0]) if in_turn else ()))
             kernel.function(*made, *spaces, number, kernel.num_sms, *more)
             if sinks is not None:
                 delta = spaces[1][:, :, : q.shape[1]]
                 d_sinks += sink_gradient(sinks, given[5][part], delta)
     return dq, dk, dv, d_sinks
+
+
+def _asked_of_torch() -> bool:
+    """Whether torch's mode asks for it; a warning would do no more than what is done without."""
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    return torch.are_deterministic_algorithms_enabled() and not warns
+
+
+def _turns(lse_rows: Tensor) -> tuple[Tensor, ...]:
+    """How many tiles of keys have added to each block of dQ (there are fewer blocks than rows)."""
+    batch, heads, rows = lse_rows.shape
+    return (lse_rows.new_zeros((batch, heads, rows // BLOCK), dtype=torch.int32),)
 
 
 def sink_gradient(sinks: Tensor, lse: Tensor, delta: Tensor) -> Tensor:

@@ -3,7 +3,8 @@
     fa4gen::forward(q, k, v, causal, softmax_scale, …) -> (out, lse)
     fa4gen::forward_into(q, k, v, out!, lse!, causal, softmax_scale, …) -> ()
 
-Behind these, each may be left out: window_left, window_right, softcap, alibi_slopes, sinks.
+Behind these, each may be left out: window_left, window_right, softcap, alibi_slopes, sinks; and
+deterministic, which only the backward looks at.
 
     fa4gen::backward(q, k, v, out, lse, d_out, d_lse, causal, softmax_scale, …)
         -> (dq, dk, dv, d_sinks)
@@ -23,7 +24,7 @@ Backward = Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.T
 Forward = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 MORE = (
     "bool causal, float? softmax_scale, SymInt? window_left=None, SymInt? window_right=None, "
-    "float? softcap=None, Tensor? alibi_slopes=None, Tensor? sinks=None"
+    "float? softcap=None, Tensor? alibi_slopes=None, Tensor? sinks=None, bool deterministic=False"
 )
 RETURNS = f"(Tensor q, Tensor k, Tensor v, {MORE}) -> (Tensor, Tensor)"
 WRITES = f"(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor(b!) lse, {MORE}) -> ()"
@@ -31,7 +32,7 @@ GRADIENTS = (
     "(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor d_out, Tensor d_lse, "
     f"{MORE}) -> (Tensor, Tensor, Tensor, Tensor)"
 )
-CAUSAL, SLOPES, SINKS = 3, 8, 9  # places among the arguments of `forward`
+CAUSAL, SLOPES, SINKS, ORDER = 3, 8, 9, 10  # places among the arguments of `forward`
 PLAIN = 9  # arguments of `backward` before those that may be left out
 
 
@@ -49,7 +50,8 @@ def register(forward: Forward, backward: Backward) -> Any:
 
     def run_backward(*given: Any) -> Any:
         plain, more = given[:PLAIN], given[PLAIN:]
-        return backward(*plain, *(x for values in _more(*more) for x in values))
+        values = next(iter(_more(*more)), (None, None, None, None))
+        return backward(*plain, *values, *more[ORDER - CAUSAL - 2 :])
 
     library: Any = torch.library.Library("fa4gen", "DEF")  # type: ignore[no-untyped-call]
     for name, schema, call, fake in (
@@ -68,17 +70,17 @@ def register(forward: Forward, backward: Backward) -> Any:
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, Any]) -> None:
     """What the backward needs of a call: slopes and sinks are tensors, the rest are values."""
-    ctx.count, ctx.values = len(inputs), inputs[CAUSAL:SLOPES]
-    ctx.save_for_backward(*inputs[:CAUSAL], *output, *inputs[SLOPES:])
+    ctx.count, ctx.values, ctx.order = len(inputs), inputs[CAUSAL:SLOPES], inputs[ORDER:]
+    ctx.save_for_backward(*inputs[:CAUSAL], *output, *inputs[SLOPES:ORDER])
 
 
 def _differentiate(ctx: Any, d_out: Any, d_lse: Any) -> tuple[Any, ...]:
     q, k, v, out, lse, *tensors = ctx.saved_tensors
     *made, d_sinks = torch.ops.fa4gen.backward.default(
-        q, k, v, out, lse, d_out, d_lse, *ctx.values, *tensors
+        q, k, v, out, lse, d_out, d_lse, *ctx.values, *tensors, *ctx.order
     )
     found = [*made, *[None] * (ctx.count - len(made))]
-    if ctx.needs_input_grad[SINKS:] == (True,):
+    if ctx.needs_input_grad[SINKS:ORDER] == (True,):
         found[SINKS] = d_sinks
     return tuple(found)
 
@@ -98,13 +100,19 @@ def _fake_gradients(
     _softcap: Any = None,
     _slopes: Any = None,
     sinks: Any = None,
+    _deterministic: bool = False,
 ) -> tuple[torch.Tensor, ...]:
     made = [q.new_empty(t.shape) for t in (q, k, v)]
     return (*made, q.new_empty(0) if sinks is None else torch.empty_like(sinks))
 
 
 def _more(
-    left: Any = None, right: Any = None, softcap: Any = None, slopes: Any = None, sinks: Any = None
+    left: Any = None,
+    right: Any = None,
+    softcap: Any = None,
+    slopes: Any = None,
+    sinks: Any = None,
+    _deterministic: bool = False,
 ) -> tuple[Any, ...]:
     window = None if left is None and right is None else (left, right)
     given = any(x is not None for x in (window, softcap, slopes, sinks))

@@ -94,6 +94,12 @@ class Backward:
             assert t.data_ptr() % 16 == 0
         b, sq, h, d = q.shape
         rows = (b, h, -(-sq // 128) * 128)
+        turns = extras.pop("dq_turns", torch.zeros(b, h, rows[2], dtype=torch.int32))
+        assert turns.dtype == torch.int32
+        assert turns.shape[:2] == (b, h)
+        assert turns.shape[2] >= -(-sq // 64)
+        assert not turns.any()
+        turns += 1  # as a launch leaves it
         assert lse_rows.shape == delta_rows.shape == rows
         assert dq_sum.shape == (b, sq, h, d)
         assert {t.dtype for t in (lse, d_lse, lse_rows, delta_rows, dq_sum)} == {torch.float32}

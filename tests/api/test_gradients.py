@@ -178,12 +178,57 @@ def test_sequences_of_their_own_lengths_are_refused() -> None:
         fa4gen.flash_attn_varlen_func(q[0], k[0], v[0], **more)
 
 
-@pytest.mark.usefixtures("kernels")
-def test_an_order_of_sums_is_refused_where_it_matters() -> None:
+@pytest.fixture
+def by_torch() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def backwards(kernels: dict[Any, Any]) -> list[tuple[str, ...]]:
+    """Features of the backwards that were taken."""
+    return [k.features for p, k in kernels.items() if p.kernel == "attention_backward"]
+
+
+@pytest.mark.parametrize("softcap", [0.0, 20.0])
+def test_an_order_of_sums_is_asked_for(kernels: dict[Any, Any], softcap: float) -> None:
+    q, k, v = tensors(2, 70, 6)
+    more = {"softcap": softcap, "causal": True}
+    found = []
+    for given in ({}, {"deterministic": False}, {"deterministic": True}):
+        out, _ = fa4gen.flash_attn_func(q, k, v, **more, **given)
+        found.append(torch.autograd.grad(out.float().sum(), (q, k, v)))
+    assert all(torch.equal(a, b) for a, b in zip(found[0], found[2], strict=True))
+    plain = ("softcap",) if softcap else ()
+    assert backwards(kernels) == [plain, (*plain, "deterministic")]
+
+
+@pytest.mark.usefixtures("by_torch")
+def test_torch_asks_for_an_order_of_sums(kernels: dict[Any, Any]) -> None:
     q, k, v = tensors(1, 4, 6)
-    with pytest.raises(Fa4genError, match=r"FA0809.*deterministic"):
-        fa4gen.flash_attn_func(q, k, v, deterministic=True)
+    fa4gen.attention(q, k, v).float().sum().backward()
+    assert backwards(kernels) == [("deterministic",)]
+
+
+def test_an_order_of_sums_is_in_the_graph(kernels: dict[Any, Any]) -> None:
+    q, k, v = tensors(1, 4, 6)
+    call = torch.compile(
+        lambda *x: fa4gen.attention(*x, deterministic=True), backend="aot_eager", fullgraph=True
+    )
+    call(q, k, v).float().sum().backward()
+    assert backwards(kernels) == [("deterministic",)]
+
+
+@pytest.mark.usefixtures("kernels")
+def test_an_order_of_sums_is_refused_where_there_is_none() -> None:
+    q, k, v = tensors(1, 4, 6)
+    lengths = torch.tensor([0, 4], dtype=torch.int32)
+    with pytest.raises(Fa4genError, match="FA08"):
+        fa4gen.flash_attn_varlen_func(q[0], k[0], v[0], cu_seqlens_q=lengths, deterministic=True)
     with torch.no_grad():
         fa4gen.flash_attn_func(q, k, v, deterministic=True)
-    out, _ = fa4gen.flash_attn_func(q, k, v)
-    assert out.requires_grad
+    with pytest.raises(Fa4genError, match=r"FA0802.*`deterministic`"):
+        fa4gen.attention(q, k, v, deterministic=3)  # type: ignore[arg-type]
+    slopes = torch.ones(4, requires_grad=True)
+    with pytest.raises(Fa4genError, match="FA0807"):
+        fa4gen.attention(q, k, v, alibi_slopes=slopes, deterministic=True)
