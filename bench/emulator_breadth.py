@@ -158,8 +158,10 @@ def main() -> int:
         counts[group] = {"cases": len(mine), "runs": runs, "right_and_without_a_fault": right}
         print(f"{args.target} {group}: {len(mine)} cases, {right} of {runs} runs right, no fault")
     if args.json:
-        result = {"environment": environment(), "target": args.target, "groups": counts}
-        args.json.write_text(json.dumps(result | {"cases": rows}, indent=1) + "\n")
+        head = {"environment": environment(), "target": args.target, "groups": counts}
+        lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+        text = json.dumps(head, indent=1).removesuffix("\n}")
+        args.json.write_text(f'{text},\n "cases": [\n{lines}\n ]\n}}\n')
     return 0 if rows and not any(r["failures"] for r in rows) else 1
 
 
