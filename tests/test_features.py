@@ -59,3 +59,9 @@ def test_scores_are_capped_and_biased_and_rows_have_sinks(name: str) -> None:
             name, settings=asked, batch=2, window=window, softcap=20, seqlen_q=sq, seqlen_k=sk
         )
         assert done.ok, str(done)
+        ops = done.report.opcodes
+        powers, reciprocals = (
+            sum(n for op, n in ops.items() if op.startswith(f"{name}.approx"))
+            for name in ("ex2", "rcp")
+        )
+        assert 5 * reciprocals < powers  # two of a score, and one reciprocal of four

@@ -10,7 +10,7 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32
 from cutlass.experimental import primitives as p
 
-from .scores import biased, cap_rate, capped, with_sink
+from .scores import cap_rate, with_sign_of, with_sink
 
 NEG_INF = float("-inf")
 LN2 = 0.6931471805599453
@@ -51,19 +51,44 @@ def load_row(address, columns):
 
 def scale_scores(s, scale):
     """Scores in natural units."""
-    return [x * scale for x in s]
+    out = []
+    for j in range(0, len(s), 2):
+        out += cute.arch.mul_packed_f32x2((s[j], s[j + 1]), (scale, scale))
+    return out
 
 
-def cap_scores(s, cap):
-    """No score is larger than `cap`, either way."""
-    rate = cap_rate(cap)
-    return [capped(x, cap, rate) for x in s]
+def cap_scores(s, cap, scale):
+    """Scores in natural units, none larger than `cap`, either way. Four scores share a reciprocal:
+    the multi-function unit is what this waits for. With a = e^-2|x|, tanh |x| is 2 / (1 + a) - 1,
+    and sums of 1 to 2 have products of 1 to 16."""
+    rate, twice, one = cap_rate(cap, scale), 2.0 * cap, Float32(1.0)
+    out = []
+    for j in range(0, len(s), 4):
+        pairs = []
+        for i in (j, j + 2):
+            pair = cute.arch.mul_packed_f32x2((s[i], s[i + 1]), (rate, rate))
+            powers = [cute.math.exp2(-cute.arch.fmax(x, -x), fastmath=True) for x in pair]
+            pairs.append((pair, cute.arch.add_packed_f32x2(tuple(powers), (one, one))))
+        (_, first), (_, second) = pairs
+        both = cute.arch.mul_packed_f32x2(first, second)
+        shared = cute.arch.rcp_approx(both[0] * both[1])
+        inverse = (shared * both[1], shared * both[0])
+        for (x, _), others in zip(pairs, (second, first), strict=True):
+            of_pair = cute.arch.mul_packed_f32x2(inverse, others)
+            made = cute.arch.fma_packed_f32x2((twice, twice), of_pair, (-cap, -cap))
+            out += [with_sign_of(made[i], x[i]) for i in range(2)]
+    return out
 
 
 def bias_scores(s, slope, diagonal):
     """ALiBi: the row stands at column `diagonal`."""
-    ahead = Float32(diagonal)
-    return [biased(s[j], slope, ahead - float(j)) for j in range(len(s))]
+    out, two = [], Float32(2.0)
+    ahead = (Float32(diagonal), Float32(diagonal) - 1.0)
+    for j in range(0, len(s), 2):
+        taken = [slope * cute.arch.fmax(x, -x) for x in ahead]
+        out += cute.arch.sub_packed_f32x2((s[j], s[j + 1]), tuple(taken))
+        ahead = cute.arch.sub_packed_f32x2(ahead, (two, two))
+    return out
 
 
 def mask_length(s, left):

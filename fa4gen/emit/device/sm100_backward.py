@@ -29,10 +29,10 @@ def mask_queries_window(s, first, last):
     ]
 
 
-def cap_scores_slope(s, cap):
-    """(scores of which none is larger than `cap`, either way; their derivatives,
+def cap_scores_slope(s, cap, scale):
+    """(scores in natural units, of which none is larger than `cap`, either way; their derivatives,
     1 - tanh(score / cap)^2)."""
-    rate, inverse = cap_rate(cap), cute.arch.rcp_approx(cap)
+    rate, inverse = cap_rate(cap, scale), cute.arch.rcp_approx(cap)
     found = [capped(x, cap, rate) for x in s]
     return found, [1.0 - (x * inverse) * (x * inverse) for x in found]
 

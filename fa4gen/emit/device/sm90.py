@@ -11,7 +11,7 @@ import cutlass.utils.hopper_helpers as sm90
 from cutlass import Float32, Int32
 from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 
-from .scores import biased, cap_rate, capped, with_sink
+from .scores import biased, cap_rate, inverses_of_four, with_sign_of, with_sink
 
 NEG_INF = float("-inf")
 LN2 = 0.6931471805599453
@@ -40,11 +40,17 @@ def scale_scores(acc, scale):
         acc[i] = acc[i] * scale
 
 
-def cap_scores(acc, cap):
-    """No score is larger than `cap`, either way."""
-    rate = cap_rate(cap)
-    for i in range(cute.size(acc)):
-        acc[i] = capped(acc[i], cap, rate)
+def cap_scores(acc, cap, scale):
+    """Scores in natural units, none larger than `cap`, either way. Four scores of a row share a
+    reciprocal: the multi-function unit is what this waits for. With a = e^-2|x|, tanh |x| is
+    2 / (1 + a) - 1, and sums of 1 to 2 have products of 1 to 16."""
+    rate, twice = cap_rate(cap, scale), 2.0 * cap
+    for i in range(0, cute.size(acc), 8):  # of two rows by turns, as bit 1 says
+        for idx in ((i, i + 1, i + 4, i + 5), (i + 2, i + 3, i + 6, i + 7)):
+            powers = [acc[j] * rate for j in idx]
+            sums = [1.0 + cute.math.exp2(-cute.arch.fmax(x, -x), fastmath=True) for x in powers]
+            for j, x, inverse in zip(idx, powers, inverses_of_four(*sums), strict=True):
+                acc[j] = with_sign_of(twice * inverse - cap, x)
 
 
 def bias_scores(acc, slopes, coord, diagonal):
@@ -55,6 +61,19 @@ def bias_scores(acc, slopes, coord, diagonal):
         ahead = Float32(row + diagonal - column)
         for i in idx:  # a lane has two of eight columns
             acc[i] = biased(acc[i], slopes[r], ahead - float(8 * (i // 4) + i % 2))
+
+
+def bias_scores_alike(acc, slopes, coord, diagonal):
+    """The same for rows of one head, 8 apart: a lane's second row stands to a column as its first
+    does to the one 8 before, so that they share what is taken off."""
+    row, column = coord[0]
+    ahead, taken = Float32(row + diagonal - column), {}
+    for i in range(cute.size(acc)):
+        on = 8 * ((i // 2) % 2 - i // 4) - i % 2
+        if on not in taken:
+            distance = ahead + float(on)
+            taken[on] = slopes[0] * cute.arch.fmax(distance, -distance)
+        acc[i] = acc[i] - taken[on]
 
 
 def join_sinks(acc, m, total, sinks, scale_log2):

@@ -45,9 +45,10 @@ def mask_keys_window(acc, coord, left, diagonal, before, behind):
         acc[i] = cutlass.select_((coord[i][0] < left) & seen, acc[i], Float32(NEG_INF))
 
 
-def cap_scores_slope(acc, slope, cap):
-    """No score is larger than `cap`, either way; `slope`: derivatives, 1 - tanh(score / cap)^2."""
-    rate, inverse = cap_rate(cap), cute.arch.rcp_approx(cap)
+def cap_scores_slope(acc, slope, cap, scale):
+    """Scores in natural units, none larger than `cap`, either way; `slope`: derivatives,
+    1 - tanh(score / cap)^2."""
+    rate, inverse = cap_rate(cap, scale), cute.arch.rcp_approx(cap)
     for i in range(cute.size(acc)):
         acc[i] = capped(acc[i], cap, rate)
         share = acc[i] * inverse

@@ -27,10 +27,10 @@ def pieces(schedule: Schedule, place: str) -> tuple[tuple[str, tuple[str, ...]],
     `place`: the column, counted from the block's first, where the query itself stands.
     """
     found: list[tuple[str, tuple[str, ...]]] = []
-    if natural(schedule):
-        found.append(("scale_scores", ("softmax_scale",)))
     if "softcap" in schedule.features:
-        found.append(("cap_scores", ("softcap",)))
+        found.append(("cap_scores", ("softcap", "softmax_scale")))
+    elif natural(schedule):
+        found.append(("scale_scores", ("softmax_scale",)))
     if "alibi" in schedule.features:
         found.append(("bias_scores", ("slopes_of_rows", place)))
     return tuple(found)
@@ -56,7 +56,7 @@ def turned_pieces(
     `where`: the block's first query and the tile's first key. What changes a score by more or less
     than it changed (`sloped`) leaves its derivative in `slope`."""
     capped = "softcap" in schedule.features
-    changed = ("cap_scores_slope", ("slope", "softcap"))
+    changed = ("cap_scores_slope", ("slope", "softcap", "softmax_scale"))
     found = [changed if f == "cap_scores" else (f, a) for f, a in pieces(schedule, place)]
     if "score_mod" not in schedule.features:
         return tuple(found)

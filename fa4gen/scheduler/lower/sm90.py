@@ -178,8 +178,9 @@ class Sm90:
 
     def _scores(self, o: Occurrence) -> list[Call]:
         place = f"tile_row + {self._left(o)} - seqlen_q"
+        alike = {} if self._queries().packed else {"bias_scores": "bias_scores_alike"}
         made = [
-            *(("acc_s", f, a) for f, a in pieces(self.schedule, f"coord, {place}")),
+            *(("acc_s", alike.get(f, f), a) for f, a in pieces(self.schedule, f"coord, {place}")),
             *(("acc_s, coord", f, a) for f, a in changed(self.schedule, *self._where(o))),
         ]
         return [
