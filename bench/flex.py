@@ -1,6 +1,6 @@
 """Published modifications of attention in the emulator: right values, no race, no hang.
 
-    python bench/flex.py [--target sm_100a] [--seqlen-q 300] [--seqlen-k 333] [NAME …]
+    python bench/flex.py [--target sm_100a] [--seqlen-q 300] [--seqlen-k 333] [--backward] [NAME …]
 
 Each is compiled and run once, a minute and more on one core; without names, all twenty.
 """
@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fa4gen.bench.runner.modifications import MODIFICATIONS, Sizes
 from fa4gen.target import TARGETS
-from tests.flex.emulated import run
+from tests.flex.emulated import run, run_backward
 
 
 def main() -> int:
@@ -25,12 +25,14 @@ def main() -> int:
     parser.add_argument("--seqlen-q", type=int, default=300)
     parser.add_argument("--seqlen-k", type=int, default=333)
     parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--backward", action="store_true", help="gradients instead")
     given = parser.parse_args()
+    runs = run_backward if given.backward else run
     x = Sizes(batch=1, heads=2, seqlen_q=given.seqlen_q, seqlen_k=given.seqlen_k)
     wrong = 0
     for name in given.names or MODIFICATIONS:
         begin = time.perf_counter()
-        ran = run(given.target, x, *MODIFICATIONS[name](x), head_dim=given.head_dim)
+        ran = runs(given.target, x, *MODIFICATIONS[name](x), head_dim=given.head_dim)
         fine = ran.right and not ran.report.faulty
         wrong += not fine
         r = ran.report

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fa4gen.diag import Fa4genError
 from fa4gen.dsl import load_with_sources
+from fa4gen.flex.differentiate import with_derivative
 from fa4gen.ir.expression import UNCHANGED, Modifiers
 from fa4gen.ir.features import ordered
 from fa4gen.ir.plan import Plan
@@ -45,7 +46,8 @@ def check(
     """Everything up to the proof; needs neither torch nor the CuTe DSL.
 
     `modifiers` are users' functions; they turn the features score_mod and mask_mod on. Where a
-    setting has turned one on, the function is one that changes nothing.
+    setting has turned one on, the function is one that changes nothing. For a backward, the score
+    function is differentiated here.
 
     Raises `Fa4genError` with every fault of the first pass that finds one; its lines can be drawn.
     """
@@ -56,7 +58,10 @@ def check(
 
     asked = dict.fromkeys(modifiers.features, "true") | dict(settings or {})
     schedule, sources = load_with_sources(path, settings=asked, variant=variant)
-    schedule = replace(schedule, modifiers=modifiers.completed(schedule.features))
+    modifiers = modifiers.completed(schedule.features)
+    if schedule.kernel == "attention_backward":
+        modifiers = with_derivative(modifiers)
+    schedule = replace(schedule, modifiers=modifiers)
     try:
         plan = place(with_tile_ring(verify_schedule(schedule).value))
         program = verify(lower(plan))

@@ -35,6 +35,7 @@ from fa4gen.ir.geometry import padded_rows
 if TYPE_CHECKING:
     import torch
 
+LISTS = {"block_list", "query_list"}  # features
 SOFTCAP = 30.0  # where `--set softcap=true` says no more
 Progress = Callable[[int, int], None]  # CTAs done, CTAs in all
 
@@ -171,7 +172,8 @@ def emulate(
         lengths_k=lengths_k,
         used_k=used_k,
         page_size=page_size,
-        blocks=schedule.tile() if "block_list" in schedule.features else None,
+        blocks=schedule.tile() if LISTS & schedule.features else None,
+        by_keys="query_list" in schedule.features,
         dtype={"bf16": "bfloat16", "fp16": "float16"}[schedule.dtype],
     )
     emulator = Emulator(
@@ -222,10 +224,12 @@ def feature_values(problem: AttentionProblem, table: "torch.Tensor | None" = Non
 
 def block_lists(problem: AttentionProblem) -> "list[torch.Tensor]":
     """Counts and numbers of the blocks that are masked, then of those that are seen whole, int32:
-    (batch, heads, blocks of queries), (batch, heads, blocks of queries, blocks of keys)."""
+    (batch, heads, blocks of queries), (batch, heads, blocks of queries, blocks of keys). `by_keys`:
+    blocks of queries for each block of keys."""
     found = []
     for kind in (1, 2):
         chosen = listed(problem) == kind
+        chosen = chosen.mT if problem.by_keys else chosen
         indices = chosen.byte().argsort(dim=-1, descending=True, stable=True)
         found += [chosen.sum(-1).int(), indices.int()]
     return found

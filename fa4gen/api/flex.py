@@ -15,21 +15,23 @@ from fa4gen.ir.features import ordered
 from fa4gen.options import Options
 from fa4gen.runtime import launch
 from fa4gen.runtime.dispatch import find
+from fa4gen.runtime.launch import GRID_LIMIT
 from fa4gen.runtime.problem import (
     LIMIT,
     Problem,
     check_tensors,
-    refuse_gradients,
     scale_of,
     tma_view,
 )
 
 from . import jit
+from .attention import wants_gradient
+from .flex_gradients import Differentiable, gradients
 from .session import CURRENT, DTYPES
 
 Tensor = torch.Tensor
 NO_BLOCKS = 1 << 30  # torch's block size of a mask that leaves nothing out
-LISTS = ("block_list",)
+LISTS = {"attention_forward": "block_list", "attention_backward": "query_list"}
 TRANSPOSED = "tensors are (batch, heads, seqlen, head_dim) here"
 
 
@@ -44,7 +46,7 @@ def flex_attention(
     return_lse: bool = False,
     kernel_options: dict[str, Any] | None = None,
 ) -> Any:
-    """Attention with users' functions, forward, as `torch.nn.attention.flex_attention` has it.
+    """Attention with users' functions, as `torch.nn.attention.flex_attention` has it.
 
     query (batch, heads, seqlen_q, head_dim), key (batch, heads_k, seqlen_k, head_dim) and value
     (batch, heads_k, seqlen_k, head_dim_v): all bfloat16 or all float16, on one CUDA device.
@@ -60,6 +62,9 @@ def flex_attention(
     Returns out (batch, heads, seqlen_q, head_dim_v), or (out, lse) with return_lse; lse (batch,
     heads, seqlen_q) is float32, natural logarithm.
 
+    Gradients flow to query, key and value through out and lse: score_mod is differentiated. A
+    captured tensor that requires one is refused (FA0807), captured numbers are constants.
+
     Raises `fa4gen.Fa4genError`: FA0802 to FA0807 for an argument, FA0809 for kernel_options, FA0820
     for a function that cannot be traced, FA0821 for a tensor that it captures, FA0822 for a
     block_mask that does not fit, FA0810 to FA0814 and FA07xx where no kernel can be had.
@@ -70,17 +75,75 @@ def flex_attention(
     q, k, v = _checked(query, key, value, enable_gqa)
     number = scale_of(scale, q.shape[3])
     facts = launch.device_of_tensor(q)
-    call = _call(q, k, v, score_mod, _blocks(block_mask, q, k), facts)
+    asked = _trace(score_mod, _blocks(block_mask, q, k), facts)
+    call = _call(asked, q, k, v)
+
+    def run(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return _forward(call, q, k, v, number, facts)
+
+    if not wants_gradient(query, key, value):
+        out, lse = run(q, k, v)
+        return (out, lse) if return_lse else out
+    _check_backward(asked, q, k, v)
+    session = CURRENT.get()
+
+    def back(*given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        token = CURRENT.set(session)  # autograd has threads of its own
+        try:
+            return _backward(asked, number, *given)
+        finally:
+            CURRENT.reset(token)
+
+    apply: Any = Differentiable.apply
+    out, lse = apply(q, k, v, run, back, *asked.tensors)
+    return (out, lse) if return_lse else out
+
+
+def _forward(
+    call: "_Call", q: Tensor, k: Tensor, v: Tensor, scale: float, facts: launch.Device
+) -> tuple[Tensor, Tensor]:
     b, sq, h, _ = q.shape
     out = q.new_empty((b, h, sq, v.shape[3]))
     lse = torch.empty((b, h, sq), dtype=torch.float32, device=q.device)
     if b and h and sq:
         if k.shape[1]:
-            _launch(call, q, k, v, out.transpose(1, 2), lse, number, facts)
+            _launch(call, q, k, v, out.transpose(1, 2), lse, scale, facts)
         else:
             out.zero_()
             lse.fill_(float("-inf"))
-    return (out, lse) if return_lse else out
+    return out, lse
+
+
+def _check_backward(asked: "_Asked", q: Tensor, k: Tensor, v: Tensor) -> None:
+    """That there is a kernel for the gradients too, before anybody relies on them."""
+    if q.shape[0] * q.shape[2] > GRID_LIMIT:
+        title = f"{q.shape[0]} batches of {q.shape[2]} heads: the backward takes {GRID_LIMIT}"
+        raise error("FA0809", title, fix="call it for a part of the batch at a time")
+    strict = not torch.is_deterministic_algorithms_warn_only_enabled()
+    if torch.are_deterministic_algorithms_enabled() and strict:
+        title = "deterministic algorithms are asked for, and the backward adds to dQ in any order"
+        raise error("FA0809", title, fix="torch.use_deterministic_algorithms(False) for this call")
+    find(CURRENT.get().layers(), _problem(asked, q, k, v, "attention_backward"))
+
+
+def _backward(
+    asked: "_Asked",
+    scale: float,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    d_out: Tensor,
+    d_lse: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    if not (q.numel() and k.numel()):
+        dq, dk, dv = (torch.zeros_like(t) for t in (q, k, v))
+        return dq, dk, dv
+    call = _call(asked, q, k, v, "attention_backward")
+    kernel = _kernel(call, q, asked.facts)
+    rows = (out.transpose(1, 2), lse, d_out.transpose(1, 2), d_lse)
+    return gradients(kernel, scale, call.arguments, q, k, v, *rows)
 
 
 def _checked(query: Any, key: Any, value: Any, enable_gqa: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,7 +152,6 @@ def _checked(query: Any, key: Any, value: Any, enable_gqa: bool) -> tuple[Tensor
         if not isinstance(t, Tensor) or t.dim() != 4:
             found = f"has {t.dim()} dimensions" if isinstance(t, Tensor) else f"is {type(t)}"
             raise error("FA0802", f"`{name}` {found}, expected a tensor of 4", why=TRANSPOSED)
-    refuse_gradients(query=query, key=key, value=value)
     q, k, v = (t.transpose(1, 2) for t in (query, key, value))
     try:
         check_tensors(q, k, v)
@@ -139,31 +201,68 @@ class _Call:
     arguments: tuple[Any, ...]
 
 
-def _call(
-    q: Tensor, k: Tensor, v: Tensor, score_mod: Any, mask: Any, facts: launch.Device
-) -> _Call:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """The functions of a call, traced, and its block mask; for the forward and the backward."""
+
+    score: Function | None
+    seen: Function | None
+    mask: Any
+    facts: launch.Device
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What the functions captured, and the lists of blocks."""
+        captured = [t for f in (self.score, self.seen) if f for t in f.tensors]
+        if self.mask is None:
+            return tuple(captured)
+        names = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
+        lists = (getattr(self.mask, name) for name in names)
+        return (*captured, *(t for t in lists if t is not None))
+
+
+def _trace(score_mod: Any, mask: Any, facts: launch.Device) -> _Asked:
     session = CURRENT.get()
     traced: Memory = session.traced or Memory()
     session.traced = traced
-    score = traced.score_mod(score_mod) if score_mod is not None else None
-    seen = traced.mask_mod(mask.mask_mod) if mask is not None else None
+    return _Asked(
+        score=traced.score_mod(score_mod) if score_mod is not None else None,
+        seen=traced.mask_mod(mask.mask_mod) if mask is not None else None,
+        mask=mask,
+        facts=facts,
+    )
+
+
+def _problem(asked: _Asked, q: Tensor, k: Tensor, v: Tensor, kernel: str) -> Problem:
+    """The problem of a forward or backward, as far as it does not depend on the kernel's tiles."""
     plain = Problem(
-        target=facts.target,
+        target=asked.facts.target,
         dtype=DTYPES[str(q.dtype)],
         head_dim=q.shape[3],
         head_dim_v=v.shape[3],
         causal=False,
+        kernel=kernel,
     )
-    if mask is None or _is_causal(mask, seen, q.shape[1], k.shape[1]):
-        return _joined(replace(plain, causal=mask is not None), q, join(score, None), ())
+    if asked.mask is None or _is_causal(asked.mask, asked.seen, q.shape[1], k.shape[1]):
+        causal = replace(plain, causal=asked.mask is not None)
+        return _joined(causal, q, join(asked.score, None), ()).problem
+    return _joined(plain, q, join(asked.score, asked.seen), (LISTS[kernel],)).problem
+
+
+def _call(
+    asked: _Asked, q: Tensor, k: Tensor, v: Tensor, kernel: str = "attention_forward"
+) -> _Call:
+    problem, seen = _problem(asked, q, k, v, kernel), asked.seen
+    if LISTS[kernel] not in problem.features:
+        return _joined(problem, q, join(asked.score, None), ())
     b, sq, h, _ = q.shape
-    asked = _joined(plain, q, join(score, seen), LISTS).problem
-    candidate = find(CURRENT.get().layers(), asked)
-    tile = jit.tile_of(candidate, asked, Options.from_environment())
-    lists = lists_of(mask, *tile, b, h, sq, k.shape[1])
+    candidate = find(CURRENT.get().layers(), problem)
+    tile = jit.tile_of(candidate, problem, Options.from_environment())
+    by_keys = kernel == "attention_backward"
+    lists = lists_of(asked.mask, *tile, b, h, sq, k.shape[1], by_keys=by_keys)
     if lists.table is not None:
-        seen = within_blocks(seen, lists.table, mask.BLOCK_SIZE)
-    made = _joined(plain, q, join(score, seen), LISTS)
+        seen = within_blocks(seen, lists.table, asked.mask.BLOCK_SIZE)
+    made = _joined(problem, q, join(asked.score, seen), (LISTS[kernel],))
     return replace(made, arguments=(*lists.tensors, *made.arguments))
 
 
@@ -194,7 +293,7 @@ def _check_captured(joined: Joined, q: Tensor) -> None:
         if not t.numel():
             raise error("FA0821", f"{shown} has no elements")
         if t.requires_grad and torch.is_grad_enabled():
-            title = f"{shown} requires a gradient, and there is no backward yet"
+            title = f"{shown} requires a gradient, and the backward gives none of it"
             raise error("FA0807", title, fix="call under `torch.no_grad()`, or `.detach()` it")
 
 
@@ -234,12 +333,18 @@ def _launch(
     scale: float,
     facts: launch.Device,
 ) -> None:
+    kernel = _kernel(call, q, facts)
+    q, k, v = (tma_view(t.detach()) for t in (q, k, v))
+    with launch.on_device(kernel):
+        kernel.function(q, k, v, out, lse, scale, kernel.num_sms, *call.arguments)
+
+
+def _kernel(call: _Call, q: Tensor, facts: launch.Device) -> launch.Kernel:
+    """The kernel, from the memory of the session, or looked for and put there."""
     session = CURRENT.get()
     place = (call.problem, q.get_device())
     kernel = session.kernels.get(place)
     if kernel is None:
         kernel = session.kernel(call.problem, q.get_device(), facts.num_sms)
         session.kernels[place] = kernel
-    q, k, v = (tma_view(t.detach()) for t in (q, k, v))
-    with launch.on_device(kernel):
-        kernel.function(q, k, v, out, lse, scale, kernel.num_sms, *call.arguments)
+    return kernel

@@ -69,7 +69,7 @@ def backward(
         for first in range(0, q.shape[0], step):
             part = slice(first, first + step)
             made = tuple(t[part] for t in (*given, dq, dk, dv))
-            spaces = _workspaces(made[0])
+            spaces = workspaces(made[0])
             more = (*extras.values(part, slice(None)), *(_turns(spaces[0]) if in_turn else ()))
             kernel.function(*made, *spaces, number, kernel.num_sms, *more)
             if sinks is not None:
@@ -101,7 +101,7 @@ def sink_gradient(sinks: Tensor, lse: Tensor, delta: Tensor) -> Tensor:
     return (-share * delta).sum((0, 2)).to(sinks.dtype)
 
 
-def _workspaces(q: Tensor) -> tuple[Tensor, ...]:
+def workspaces(q: Tensor) -> tuple[Tensor, ...]:
     """Row values and float32 sums of dQ, which the kernels write before they read."""
     batch, length, heads, _ = q.shape
     rows = (batch, heads, padded_rows(length))

@@ -21,7 +21,7 @@ from .schema import Fields
 OVER = MappingProxyType(  # what the two loops of a kernel run over
     {
         "attention_forward": (("work_tiles",), ("kv_blocks", "block_list")),
-        "attention_backward": (("key_tiles",), ("query_blocks",)),
+        "attention_backward": (("key_tiles",), ("query_blocks", "query_list")),
     }
 )
 _EMPTY = Map(entries=(), span=Span("", 1, 1))

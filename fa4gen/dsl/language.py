@@ -21,7 +21,7 @@ from .shapes import Choice, Depth, Flag, Integer, Json, Name, Number, Shape
 VERSION = 1
 KERNELS = ("attention_forward", "attention_backward")
 TILES = ("work_tiles", "key_tiles")
-BLOCKS = ("kv_blocks", "block_list", "query_blocks")
+BLOCKS = ("kv_blocks", "block_list", "query_blocks", "query_list")
 MASKS = ("full", "causal")
 PROBLEM = ("head_dim", "head_dim_v", "dtype", "causal")
 TILE_SCHEDULERS = (
@@ -143,7 +143,7 @@ LEVELS = Record(
                     "over": Key(
                         shape=Choice(BLOCKS),
                         doc="blocks of keys, all that may count or those of a list in memory; "
-                        "blocks of queries, of each head that shares the keys",
+                        "blocks of queries, of each head that shares the keys, likewise",
                         required=True,
                     ),
                     "order": Key(

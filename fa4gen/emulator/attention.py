@@ -32,7 +32,8 @@ class AttentionProblem:
     `lengths_q`, `lengths_k`: sequences of these lengths lie one behind the other in a batch of one,
     and `seqlen_q`, `seqlen_k` are the sums. `used_k`: how many keys of each sequence are there.
     `page_size`: keys and values lie in pages of so many rows (0: they do not), see `pages`.
-    `blocks`: a tile of these (queries, keys) sees what `listed` lists for it.
+    `blocks`: a tile of these (queries, keys) sees what `listed` lists for it; `by_keys`: the lists
+    are those of tiles of keys.
     `member`: which sequence of a batch this is, where it stands for one.
     """
 
@@ -53,6 +54,7 @@ class AttentionProblem:
     used_k: tuple[int, ...] | None = None
     page_size: int = 0
     blocks: tuple[int, int] | None = None
+    by_keys: bool = False
     member: int = 0
     dtype: str = "bfloat16"
     spread: float = 1.0

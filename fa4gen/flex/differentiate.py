@@ -7,9 +7,9 @@ larger of equals, |0|), one of them is taken.
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fa4gen.ir.expression import Expression, Node, Type
+from fa4gen.ir.expression import Expression, Modifiers, Node, Type
 
 from .build import Builder
 
@@ -46,6 +46,17 @@ def differentiate(expression: Expression, tensors: Collection[int] = ()) -> Deri
             elements.append((int(node.value or 0), len(node.args)))
             results += [*node.args, found[n]]
     return Derivative(expression=b.expression(*results), elements=tuple(elements))
+
+
+def with_derivative(modifiers: Modifiers) -> Modifiers:
+    """For a backward: the score function gives its derivative too, unless that is 1."""
+    if modifiers.score is None:
+        return modifiers
+    both = differentiate(modifiers.score).expression
+    b = Builder()
+    value, change = b.copy(both)[:2]
+    results = (value,) if b.value(change) == 1.0 else (value, change)
+    return replace(modifiers, score=b.expression(*results))
 
 
 def _parts(b: Builder, node: Node, y: int, g: int) -> list[tuple[int, int]]:  # noqa: C901 - a table, one case an operation

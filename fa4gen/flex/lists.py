@@ -15,22 +15,32 @@ from .modifiers import FULL, LISTED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lists:
-    """For each tile row: how many partial and full blocks, and which (int32, broadcast over batch
-    and heads). `table`: kinds of the sparse blocks, where tiles are not made of whole ones."""
+    """For each row of tiles (each column, of lists by keys): how many partial and full blocks, and
+    which (int32, broadcast over batch and heads). `table`: kinds of the sparse blocks, where tiles
+    are not made of whole ones."""
 
     tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
     table: torch.Tensor | None
 
 
 def lists_of(
-    mask: Any, rows: int, keys: int, batch: int, heads: int, seqlen_q: int, seqlen_k: int
+    mask: Any,
+    rows: int,
+    keys: int,
+    batch: int,
+    heads: int,
+    seqlen_q: int,
+    seqlen_k: int,
+    *,
+    by_keys: bool = False,
 ) -> Lists:
-    """Lists of a torch BlockMask for tiles of `rows` x `keys`."""
+    """Lists of a torch BlockMask for tiles of `rows` x `keys`: of keys for each tile of queries, or
+    (`by_keys`, for the backward) of queries for each tile of keys."""
     block = tuple(mask.BLOCK_SIZE)
     partial = mask.kv_num_blocks, mask.kv_indices
     full = mask.full_kv_num_blocks, mask.full_kv_indices
     table = None
-    if block != (rows, keys):
+    if by_keys or block != (rows, keys):
         count = -(-seqlen_q // block[0]), -(-seqlen_k // block[1])
         table = LISTED * _dense(*partial, *count)
         if full[0] is not None:
@@ -38,6 +48,8 @@ def lists_of(
         listed = _tiles(table > 0, block, (rows, keys), (seqlen_q, seqlen_k), outside=False).any
         whole = _tiles(table == FULL, block, (rows, keys), (seqlen_q, seqlen_k), outside=True).all
         seen, all_seen = listed(-1), whole(-1)
+        if by_keys:
+            seen, all_seen = seen.mT, all_seen.mT
         partial, full = _listed(seen & ~all_seen), _listed(seen & all_seen)
     elif full[0] is None:
         full = torch.zeros_like(partial[0]), partial[1]

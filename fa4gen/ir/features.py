@@ -129,6 +129,19 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
                     )
                 ),
             ),
+            Feature(
+                name="query_list",
+                doc="each tile of keys visits the blocks of queries that lists in memory name",
+                inputs=tuple(
+                    Input(name=name, type="cute.Tensor", example=f"open_tensor(Int32, {rank})")
+                    for name, rank in (
+                        ("q_num_blocks", 3),
+                        ("q_indices", 4),
+                        ("full_q_num_blocks", 3),
+                        ("full_q_indices", 4),
+                    )
+                ),
+            ),
             Feature(name="score_mod", doc="a user's function replaces each score", inputs=()),
             Feature(name="mask_mod", doc="a user's function hides some scores", inputs=()),
             Feature(

@@ -232,7 +232,12 @@ class Schedule:
         raise KeyError(item)
 
     def tile(self) -> tuple[int, int]:
-        """Queries of a forward's CTA tile (of all its instances), and keys of a block."""
+        """Queries of a forward's CTA tile (of all its instances), and keys of a block; queries of a
+        backward's block, and keys of its CTA tile."""
+        if self.kernel == "attention_backward":
+            keys = self.buffer_of("k")
+            count = self.index.count if keys.per else 1
+            return self.buffer_of("q").tile[0], keys.tile[0] * count
         (product,) = (o for o in self.operations if o.a and o.writes)
         rows = self.buffer_of(product.a or "").tile[0] * self.index.count
         return rows, self.buffer_of(product.b or "").tile[0]

@@ -19,6 +19,7 @@ from fa4gen.runtime import launch
 from tests.flex.emulated import distance, reference
 
 TILES = {"sm_90a": (128, 128), "sm_100a": (256, 128)}
+BACKWARD_TILES = {"sm_90a": (64, 128), "sm_100a": (128, 128)}
 
 
 class Kernel:
@@ -30,8 +31,16 @@ class Kernel:
     def __call__(
         self, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, num_sms: int, *more: Any
     ) -> None:
-        p, given = self.problem, list(more)
-        lists = [given.pop(0) for _ in range(4 if "block_list" in p.features else 0)]
+        given = list(more)
+        lists = [given.pop(0) for _ in range(4 if "block_list" in self.problem.features else 0)]
+        out, rows = self.attend(q, k, v, scale, lists, given, TILES[self.problem.target])
+        o.copy_(out.transpose(1, 2))
+        lse.copy_(rows)
+
+    def attend(
+        self, q: Any, k: Any, v: Any, scale: float, lists: Any, given: Any, tile: tuple[int, int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        p = self.problem
         numbers = [given.pop(0) for _ in p.modifiers.numbers]
         assert len(given) == len(p.modifiers.tensors)
         q, k, v = (t.double().transpose(1, 2) for t in (q, k, v))
@@ -48,17 +57,21 @@ class Kernel:
         if p.causal:
             seen = places["key"] <= places["query"] + k.shape[2] - q.shape[2]
         if lists:
-            seen = self.listed(lists, places, numbers, given)
+            seen = self.listed(lists, places, numbers, given, tile)
         scores = scores.masked_fill(~seen, -math.inf)
-        o.copy_((scores.softmax(-1).nan_to_num(0.0) @ v).transpose(1, 2))
-        lse.copy_(scores.logsumexp(-1))
+        rows = scores.logsumexp(-1)
+        blind = (rows == -math.inf)[..., None]
+        weights = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+        return weights @ v, rows
 
     def value(self, e: Any, places: Any, numbers: Any, tensors: Any) -> torch.Tensor:
         (found,) = interpret(e, places, numbers=numbers, tensors=tensors)
         return found
 
-    def listed(self, lists: Any, places: Any, numbers: Any, tensors: Any) -> torch.Tensor:
-        rows, keys = TILES[self.problem.target]
+    def listed(
+        self, lists: Any, places: Any, numbers: Any, tensors: Any, tile: tuple[int, int]
+    ) -> torch.Tensor:
+        rows, keys = tile
         counts, indices, full_counts, full_indices = lists
         kinds = torch.zeros(*indices.shape[:3], -(-places["key"].numel() // keys)).int()
         for place in torch.cartesian_prod(*(torch.arange(n) for n in counts.shape)).tolist():
@@ -73,6 +86,39 @@ class Kernel:
         return (kind == 2) | ((kind == 1) & own)
 
 
+class Backward(Kernel):
+    """The same for a backward: gradients by autograd, from the functions that the kernel has."""
+
+    def __call__(self, *given: Any) -> None:
+        q, k, v, out, d_out, lse, d_lse, dq, dk, dv, lse_rows, delta_rows, sums = given[:13]
+        scale, _, *rest = given[13:]
+        p, leaves = self.problem, [t.double().requires_grad_() for t in (q, k, v)]
+        assert all(t.stride(-1) == 1 for t in (q, k, v, out, d_out, dq, dk, dv))
+        assert {t.dtype for t in (lse, d_lse, lse_rows, delta_rows, sums)} == {torch.float32}
+        lists = [rest.pop(0) for _ in range(4 if "query_list" in p.features else 0)]
+        if lists:
+            counts, indices, full_counts, full_indices = lists
+            queries = -(-q.shape[1] // BACKWARD_TILES[p.target][0])
+            lists = [*turned(counts, indices, queries), *turned(full_counts, full_indices, queries)]
+        with torch.enable_grad():
+            own, rows = self.attend(*leaves, scale, lists, rest, BACKWARD_TILES[p.target])
+            there = ~rows.isinf()
+            total = (own * d_out.transpose(1, 2)).sum() + (rows[there] * d_lse[there]).sum()
+            made = torch.autograd.grad(total, leaves)
+        for into, one in zip((dq, dk, dv), made, strict=True):
+            into.copy_(one)
+
+
+def turned(counts: Any, indices: Any, queries: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Lists of queries for each tile of keys as lists of keys for each block of queries."""
+    seen = torch.zeros(*counts.shape, queries, dtype=torch.int8)
+    for place in torch.cartesian_prod(*(torch.arange(n) for n in counts.shape)).tolist():
+        b, h, j = place
+        seen[b, h, j, indices[b, h, j, : counts[b, h, j]].long()] = 1
+    seen = seen.mT.contiguous()
+    return seen.sum(-1).int(), seen.argsort(dim=-1, descending=True, stable=True).int()
+
+
 @pytest.fixture(params=["sm_90a", "sm_100a"])
 def compiled(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """CPU tensors count as a device; yields the problems that were compiled, in order."""
@@ -80,13 +126,16 @@ def compiled(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any
 
     def load(problem: Any, _options: Any) -> Kernel:
         made.append(problem)
-        return Kernel(problem)
+        return Backward(problem) if problem.kernel == "attention_backward" else Kernel(problem)
 
     facts = launch.Device(target=request.param, num_sms=132)
     monkeypatch.setattr(launch, "device_of_tensor", lambda _tensor: facts)
     monkeypatch.setattr(launch, "load_function", load)
     monkeypatch.setattr(session.jit, "shared_object", lambda _candidate, problem, _options: problem)
-    monkeypatch.setattr(session.jit, "tile_of", lambda *_: TILES[request.param])
+    tiles = {"attention_forward": TILES, "attention_backward": BACKWARD_TILES}
+    monkeypatch.setattr(
+        session.jit, "tile_of", lambda _, problem, __: tiles[problem.kernel][request.param]
+    )
     token = session.CURRENT.set(session.Session(parent=session.PROCESS))
     try:
         yield made
@@ -188,6 +237,66 @@ def refused(code: str, words: str, *args: Any, **named: Any) -> None:
     assert (found.code, words in str(caught.value)) == (code, True), str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "block"),
+    [
+        ("causal", 128),
+        ("softcap", 128),
+        ("capped_alibi_document", 128),
+        ("tree", 96),
+        ("padding", 128),
+    ],
+)
+def test_gradients_are_those_of_the_functions(name: str, block: int, compiled: list[Any]) -> None:
+    """Against autograd through the user's own functions, in float64; also through the LSE."""
+    x = Sizes(batch=2, heads=4, seqlen_q=200, seqlen_k=200)
+    score_mod, mask_mod = MODIFICATIONS[name](x)
+    mask = mask_of(x, mask_mod, block) if mask_mod else None
+    q, k, v = (t.requires_grad_() for t in inputs(x))
+    out, lse = fa4gen.flex_attention(
+        q, k, v, score_mod=score_mod, block_mask=mask, enable_gqa=True, return_lse=True
+    )
+    there = ~lse.isinf()
+    got = torch.autograd.grad(out.float().square().sum() + lse[there].sin().sum(), (q, k, v))
+    leaves = [t.detach().double().requires_grad_() for t in (q, k, v)]
+    own, rows = reference(x, *(t.transpose(1, 2) for t in leaves), score_mod, mask)
+    wanted = torch.autograd.grad(own.square().sum() + rows[there].sin().sum(), leaves)
+    for g, e in zip(got, wanted, strict=True):
+        assert g.shape == e.shape
+        assert (g.double() - e).norm() <= 0.02 * e.norm()
+    assert [p.kernel for p in compiled] == ["attention_forward", "attention_backward"]
+
+
+@pytest.mark.usefixtures("compiled")
+def test_gradients_are_refused_where_they_would_be_wrong() -> None:
+    """Captured tensors that changed, an order of sums, gradients of gradients."""
+    x = Sizes(batch=1, heads=4, seqlen_q=64, seqlen_k=64)
+    q, k, v = (t.requires_grad_() for t in inputs(x, heads_kv=4))
+    bias = torch.zeros(4)
+    out = fa4gen.flex_attention(q, k, v, score_mod=lambda s, b, h, q, k: s + bias[h])
+    bias += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+    torch.use_deterministic_algorithms(True)
+    try:
+        refused("FA0809", "in any order", q, k, v)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    out = fa4gen.flex_attention(q, k, v)
+    (once,) = torch.autograd.grad(out.float().square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        once.float().sum().backward()
+
+
+def test_nothing_to_see_has_no_gradient(compiled: list[Any]) -> None:
+    x = Sizes(batch=1, heads=4, seqlen_q=5, seqlen_k=0)
+    q, k, v = (t.requires_grad_() for t in inputs(x))
+    fa4gen.flex_attention(q, k, v, enable_gqa=True).sum().backward()
+    assert q.grad is not None
+    assert not q.grad.any()
+    assert compiled == []
+
+
 def test_what_is_refused(compiled: list[Any]) -> None:
     x = Sizes(batch=1, heads=4, seqlen_q=256, seqlen_k=256)
     q, k, v = inputs(x, heads_kv=4)
@@ -195,8 +304,6 @@ def test_what_is_refused(compiled: list[Any]) -> None:
     refused("FA0802", "enable_gqa=True", q, k[:, :2], v[:, :2])
     refused("FA0803", "`key` is torch.float16", q, k.half(), v)
     refused("FA0806", "softmax_scale", q, k, v, scale=-1.0)
-    refused("FA0807", "requires a gradient", q.requires_grad_(), k, v)
-    q = q.detach()
     refused("FA0809", "BLOCK_M", q, k, v, kernel_options={"BLOCK_M": 64})
     mask = mask_of(x, MODIFICATIONS["causal"](x)[1])
     refused("FA0822", "is for lengths (256, 256)", q[:, :, :128], k, v, block_mask=mask)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from fa4gen.emulator.report import Report
 from fa4gen.flex.lists import lists_of
 from fa4gen.flex.modifiers import Function, Joined, join, within_blocks
 from fa4gen.flex.trace import trace_mask_mod, trace_score_mod
+from fa4gen.ir.geometry import padded_rows
 from fa4gen.options import Options
 from fa4gen.runtime.compile import Request, compile_cached
 
@@ -28,6 +30,12 @@ FILES = {
     ("sm_90a", False): "fwd_sm90.yaml",
     ("sm_100a", True): "fwd_lists.yaml",
     ("sm_100a", False): "fwd.yaml",
+}
+BACKWARD = {
+    ("sm_90a", True): "bwd_lists_sm90.yaml",
+    ("sm_90a", False): "bwd_to128_sm90.yaml",
+    ("sm_100a", True): "bwd_lists.yaml",
+    ("sm_100a", False): "bwd.yaml",
 }
 
 
@@ -92,10 +100,107 @@ def run(
     )
 
 
-def kernel(target: str, joined: Joined, head_dim: int, *, lists: bool, seed: int) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanBackward:
+    """One run of a backward: the report, and the largest errors beside plain PyTorch's."""
+
+    report: Report
+    gradients: tuple[torch.Tensor, ...]
+    right: bool
+    said: str
+
+
+def run_backward(
+    target: str,
+    x: Sizes,
+    score_mod: Any,
+    mask: Any,
+    *,
+    heads_kv: int = 1,
+    head_dim: int = 64,
+    seed: int = 0,
+) -> RanBackward:
+    """The same for dQ, dK and dV, on the exact output, rounded; also through the LSE."""
+    if mask is not None and not hasattr(mask, "kv_indices"):
+        sizes = x.batch, x.heads, x.seqlen_q, x.seqlen_k
+        mask = create_block_mask(mask, *sizes, device="cpu")
+    score = trace_score_mod(score_mod) if score_mod else None
+    seen, lists = None, ()
+    if mask is not None:
+        seen = trace_mask_mod(mask.mask_mod)
+        tile = driver.check(SCHEDULES / BACKWARD[target, True]).schedule.tile()
+        sizes = x.batch, x.heads, x.seqlen_q, x.seqlen_k
+        made = lists_of(mask, *tile, *sizes, by_keys=True)
+        lists = made.tensors
+        if made.table is not None:
+            seen = within_blocks(seen, made.table, mask.BLOCK_SIZE)
+    joined = join(score, seen)
+    bwd = kernel(target, joined, head_dim, lists=mask is not None, seed=seed, files=BACKWARD)
+    g = torch.Generator().manual_seed(seed)
+    q, k, v, d_out = (
+        torch.randn(x.batch, n, h, head_dim, generator=g).bfloat16()
+        for n, h in (
+            (x.seqlen_q, x.heads),
+            (x.seqlen_k, heads_kv),
+            (x.seqlen_k, heads_kv),
+            (x.seqlen_q, x.heads),
+        )
+    )
+    d_lse = torch.randn(x.batch, x.heads, x.seqlen_q, generator=g)
+    exact = gradients(x, (q, k, v), d_out, d_lse, score_mod, mask, torch.float64)
+    plain = gradients(x, (q, k, v), d_out, d_lse, score_mod, mask, torch.bfloat16)
+    out, lse = (
+        t.detach() for t in reference(x, q.double(), k.double(), v.double(), score_mod, mask)
+    )
+    made_ = [torch.full_like(t, math.nan) for t in (q, k, v)]
+    rows = (x.batch, x.heads, padded_rows(x.seqlen_q))
+    spaces = [torch.full(rows, math.nan) for _ in range(2)]
+    given = (q, k, v, out.bfloat16().contiguous(), d_out, lse.float(), d_lse)
+    captured = [t.reshape(1) if t.dim() == 0 else t for t in joined.tensors]
+    captured = [t.view(torch.uint8) if t.dtype is torch.bool else t for t in captured]
+    sums = torch.full(q.shape, math.nan)
+    report = bwd(
+        *given, *made_, *spaces, sums, head_dim**-0.5, 2, *lists, *joined.numbers, *captured
+    )
+    right, said = True, []
+    for name, got, e, p in zip(("dq", "dk", "dv"), made_, exact, plain, strict=True):
+        (largest, rms), (plain_largest, plain_rms) = distance(got, e), distance(p, e)
+        right &= largest <= MAX * plain_largest + FLOOR and rms <= RMS * plain_rms + FLOOR
+        said.append(
+            f"{name} {largest:.2e} (plain {plain_largest:.2e}), {rms:.2e} ({plain_rms:.2e})"
+        )
+    return RanBackward(report=report, gradients=tuple(made_), right=right, said="; ".join(said))
+
+
+def gradients(
+    x: Sizes,
+    qkv: tuple[torch.Tensor, ...],
+    d_out: torch.Tensor,
+    d_lse: torch.Tensor,
+    score_mod: Any,
+    mask: Any,
+    dtype: torch.dtype,
+) -> tuple[torch.Tensor, ...]:
+    """By autograd through the user's function, in a type; rows that see nothing have none."""
+    leaves = [t.to(dtype).requires_grad_() for t in qkv]
+    out, lse = reference(x, *leaves, score_mod, mask)
+    there = ~lse.isinf()
+    total = (out * d_out.to(dtype)).sum() + (lse[there] * d_lse[there].to(dtype)).sum()
+    return torch.autograd.grad(total, leaves)
+
+
+def kernel(
+    target: str,
+    joined: Joined,
+    head_dim: int,
+    *,
+    lists: bool,
+    seed: int,
+    files: Mapping[tuple[str, bool], str] = FILES,
+) -> Any:
     """Compiled, and loaded into the emulator."""
     settings = {"head_dim": str(head_dim), "head_dim_v": str(head_dim)}
-    file = SCHEDULES / FILES[target, lists]
+    file = SCHEDULES / files[target, lists]
     checked = driver.check(file, settings=settings, modifiers=joined.modifiers)
     text = render(checked.program).text
     request = Request(name=checked.schedule.name, target=target, text=text)
@@ -118,7 +223,10 @@ def reference(
     if mask is not None:
         hidden = ~seen_by(mask, sizes, places)
         scores = scores.masked_fill(hidden, -math.inf)
-    return (scores.softmax(-1).nan_to_num(0.0) @ v).transpose(1, 2), scores.logsumexp(-1)
+    lse = scores.logsumexp(-1)
+    blind = (lse == -math.inf)[..., None]
+    weights = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+    return (weights @ v).transpose(1, 2), lse
 
 
 def seen_by(mask: Any, sizes: tuple[int, ...], places: tuple[torch.Tensor, ...]) -> torch.Tensor:

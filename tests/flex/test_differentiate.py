@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 import torch
 
-from fa4gen.flex.differentiate import differentiate
+from fa4gen.flex.differentiate import differentiate, with_derivative
 from fa4gen.flex.interpret import interpret
 from fa4gen.flex.trace import trace_score_mod
+from fa4gen.ir.expression import Modifiers
 
 BIAS = torch.randn(4, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 GATE = torch.rand(9, generator=torch.Generator().manual_seed(2), dtype=torch.float64) + 0.5
@@ -71,3 +72,14 @@ def test_only_what_is_asked_for() -> None:
     made = differentiate(trace_score_mod(learned).expression)
     assert made.elements == ()
     assert len(made.expression.results) == 2
+
+
+def biased(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return s - 0.5 * (q - k).abs()
+
+
+@pytest.mark.parametrize(("function", "results"), [(biased, 1), (softcap, 2)])
+def test_a_backward_has_a_derivative_where_it_is_not_1(function: Any, results: int) -> None:
+    made = with_derivative(Modifiers(score=trace_score_mod(function).expression))
+    assert made.score is not None
+    assert len(made.score.results) == results
